@@ -1,0 +1,22 @@
+"""The Celery application. Tasks are in `compaction.tasks`; what they take is one id."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from celery import Celery, signals
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hango.settings")
+
+app = Celery("hango")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["compaction"])
+
+
+@signals.worker_process_init.connect
+def _trace(**_: Any) -> None:
+    # After the fork: an exporter's thread does not survive one.
+    from hango import telemetry  # noqa: PLC0415 - its packages load only in processes that trace
+
+    telemetry.start(django=False)
