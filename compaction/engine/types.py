@@ -139,6 +139,7 @@ class Frame:
     tools: tuple[Block, ...] = ()
     memory: tuple[Block, ...] = ()
     system_as_text: bool = False
+    memory_placement: Literal["system", "message"] = "system"
     arg_limit: int = 500  # tokens of a tool argument or result that truncation leaves whole
     caching: bool = True  # the provider takes cache breakpoints
     render_version: int = 1

@@ -1,0 +1,177 @@
+"""The ordered pipeline of named slots: view + messages → outgoing request.
+
+The order is part of the contract (SPEC N7): summarization comes after the offload and sub-agent slots, truncation is
+nested in it, and the prompt cache comes before memory, so that memory lands after the breakpoint. Leaving slots out
+of the stack restores plain behaviour (SPEC N6). Repair is the last step, over the whole request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from compaction.engine import breakpoints, integrity, truncate
+from compaction.engine.tokens import Estimator, fixed_tokens, message_tokens
+from compaction.engine.types import Block, Frame, Head, Message, OutgoingRequest, Repair, View
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request on its way through the slots. `lead`: hango's own blocks before the first message."""
+
+    frame: Frame
+    view: View
+    head: Head
+    messages: tuple[Message, ...]
+    estimator: Estimator
+    where: str  # path of the history file
+    lead: tuple[Block, ...] = ()
+    system: tuple[Block, ...] = ()
+    tools: tuple[Block, ...] = ()
+    memory: tuple[Block, ...] = ()
+    truncated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A named step. `inner` slots are nested: the step runs them at its own end."""
+
+    name: str
+    apply: Callable[[Draft], Draft]
+    inner: tuple[Slot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The request and its weight in base units (images by their own weights, cut messages as they are shown)."""
+
+    request: OutgoingRequest
+    tokens: int
+
+
+def run(stack: Sequence[Slot], draft: Draft) -> Draft:
+    for slot in stack:
+        draft = run(slot.inner, slot.apply(draft))
+    return draft
+
+
+def offload_previews(draft: Draft) -> Draft:
+    """Blocks over the view's limit are shown as head, tail and size: the last rung of the ladder."""
+    if not draft.view.block_limit:
+        return draft
+    return _each(draft, lambda m: truncate.giant_message(m, draft.view.block_limit, draft.estimator, draft.where))
+
+
+def sub_agents(draft: Draft) -> Draft:
+    """Reserved for runtimes that fold sub-agent sessions into one; hango stores each as a session of its own."""
+    return draft
+
+
+def summarization(draft: Draft) -> Draft:
+    """One summary stands for everything before `kept_from`; what was dropped mechanically is left out."""
+    start = max(draft.view.kept_from, draft.view.first_seq)
+    shown = tuple(m for m in draft.messages if start <= m.seq <= draft.view.last_seq)
+    return replace(draft, messages=shown, lead=draft.head.blocks)
+
+
+def truncation(draft: Draft) -> Draft:
+    """Large tool arguments and results of messages before `args_cut_before` are cut (SPEC F4)."""
+
+    def cut(message: Message) -> tuple[Message, int]:
+        if message.seq >= draft.view.args_cut_before:
+            return message, 0
+        return truncate.old_message(message, draft.frame.arg_limit, draft.estimator, draft.where)
+
+    return _each(draft, cut)
+
+
+def prompt_cache(draft: Draft) -> Draft:
+    """Breakpoints on the stable prefix (SPEC F11); none when the provider takes none."""
+    if not draft.frame.caching:
+        return draft
+    fixed = "system" if draft.system else "tools" if draft.tools else None
+    if fixed:
+        draft = replace(draft, **{fixed: breakpoints.of_blocks(getattr(draft, fixed))})
+    flat = [*draft.lead, *(b for m in draft.messages for b in m.blocks)]
+    marked = set(
+        breakpoints.positions(
+            [breakpoints.may_carry(b) for b in flat],
+            summary_end=len(draft.lead) - 1 if draft.lead else None,
+            available=breakpoints.MAX_BREAKPOINTS - (1 if fixed else 0),
+        )
+    )
+    blocks = iter(replace(b, marked=True) if i in marked else b for i, b in enumerate(flat))
+    lead = tuple(next(blocks) for _ in draft.lead)
+    messages = tuple(replace(m, blocks=tuple(next(blocks) for _ in m.blocks)) for m in draft.messages)
+    return replace(draft, lead=lead, messages=messages)
+
+
+def memory(draft: Draft) -> Draft:
+    """Memory blocks come after the breakpoint, so that changing them leaves tools and system cached.
+
+    In `system` a change still costs the cache of every message; placed in the newest user message, after its tool
+    results, it costs that message alone.
+    """
+    frame = draft.frame
+    newest = next((i for i in range(len(draft.messages) - 1, -1, -1) if draft.messages[i].role == "user"), None)
+    if frame.memory_placement == "system" or newest is None or not frame.memory:
+        return replace(draft, memory=frame.memory)
+    message = draft.messages[newest]
+    at = max((i + 1 for i, b in enumerate(message.blocks) if b.kind == "tool_result"), default=0)
+    blocks = (*message.blocks[:at], *frame.memory, *message.blocks[at:])
+    heavier = replace(message, blocks=blocks, as_text=False, tokens=message.tokens + fixed_tokens(draft.estimator, frame.memory))
+    return replace(draft, messages=(*draft.messages[:newest], heavier, *draft.messages[newest + 1 :]))
+
+
+TRUNCATION = Slot("truncation", truncation)
+DEFAULT_STACK: tuple[Slot, ...] = (
+    Slot("offload_previews", offload_previews),
+    Slot("sub_agents", sub_agents),
+    Slot("summarization", summarization, inner=(TRUNCATION,)),
+    Slot("prompt_cache", prompt_cache),
+    Slot("memory", memory),
+)
+
+
+def assemble(
+    frame: Frame,
+    view: View,
+    head: Head,
+    messages: Sequence[Message],
+    *,
+    max_tokens: int,
+    estimator: Estimator,
+    where: str,
+    stack: Sequence[Slot] = DEFAULT_STACK,
+) -> Assembled:
+    """The request that a view shows. The same arguments give the same bytes, whenever it is called.
+
+    `messages`: at least those that the view shows, by `seq`. Raises nothing: whether the result is valid is for
+    `integrity.violations` to say.
+    """
+    draft = run(stack, Draft(frame, view, head, tuple(messages), estimator, where, system=frame.system, tools=frame.tools))
+    outgoing, repairs = integrity.repair(draft.messages, lead=draft.lead, close=True)
+    tools = draft.tools
+    if not tools and (missing := integrity.missing_tools(outgoing)):
+        tools = missing
+        repairs += (Repair(None, "tools-missing R18", "definitions were added for tools that the history names"),)
+    request = OutgoingRequest(
+        model=frame.model,
+        max_tokens=max_tokens,
+        system=draft.system,
+        tools=tools,
+        messages=outgoing,
+        memory=draft.memory,
+        system_as_text=frame.system_as_text,
+        repairs=repairs,
+        truncated=draft.truncated,
+    )
+    weight = fixed_tokens(estimator, draft.system, tools, draft.memory) + sum(m.tokens for m in draft.messages)
+    if draft.lead:
+        weight += message_tokens(estimator, draft.lead)
+    return Assembled(request, weight)
+
+
+def _each(draft: Draft, change: Callable[[Message], tuple[Message, int]]) -> Draft:
+    changed = [change(m) for m in draft.messages]
+    return replace(draft, messages=tuple(m for m, _ in changed), truncated=draft.truncated + sum(n for _, n in changed))
