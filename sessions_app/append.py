@@ -89,6 +89,8 @@ def append(
     `expected_seq` or a `client_id` used for another message, `Invalid` for broken input in a strict session.
     """
     estimator = tokens.estimator(session.estimator)
+    parsed = [types.blocks_of(m.content) for m in messages]  # outside the lock: it is the costly part
+    weights = [tokens.message_tokens(estimator, blocks) for blocks, _ in parsed]
     # gather
     with transaction.atomic():
         Session.objects.select_for_update(no_key=True).only("pk").get(pk=session.pk)
@@ -97,80 +99,99 @@ def append(
         if expected_seq is not None and expected_seq != next_seq:
             raise Conflict(f"the next seq is {next_seq}, not {expected_seq}", expected_seq=expected_seq, next_seq=next_seq)
         known = _known(session, messages)
+        new = _without_known(messages, known)
+        plain = [
+            types.Message(next_seq + n, _role(messages[i]), parsed[i][0], weights[i], parsed[i][1], messages[i].pinned)
+            for n, i in enumerate(new)
+        ]
+        taken = _taken(session, plain)
         # decide
-        fresh: list[types.Message] = []
-        rows: list[Message] = []
-        digest, through = (last["digest"], last["tokens_through"]) if last else ("", 0)
-        taken = _taken(session, messages, next_seq)
-        new_ids: set[str] = set()
-        for message in messages:
-            if message.client_id in known:
-                rows.append(known[message.client_id])
-                continue
-            blocks, as_text = types.blocks_of(message.content)
-            weight = tokens.message_tokens(estimator, blocks)
-            seq, through = next_seq + len(fresh), through + weight
-            digest = types.digest_of(f"{digest}\n{message.role}\n{message.content}")
-            plain = types.Message(seq, message.role, blocks, weight, as_text, message.pinned)  # type: ignore[arg-type]
-            ids = [str(b.data["id"]) for b in plain.calls]
-            shown = integrity.shown_ids(ids, taken | new_ids, seq)
-            new_ids |= {*ids, *(shown or ())}
-            fresh.append(replace(plain, shown_ids=shown))
-            rows.append(
-                Message(
-                    session=session, seq=seq, role=message.role, content=message.content, tokens=weight, tokens_through=through,
-                    digest=digest, client_id=message.client_id, pinned=message.pinned, asks=plain.asks,
-                    shown_ids=json.dumps(shown) if shown else "", produced_on=produced_on if seq == next_seq and message.role == "assistant" else "",
-                )
-            )
-            if message.client_id is not None:
-                known[message.client_id] = rows[-1]
-        warnings, open_calls = integrity.warnings(fresh, json.loads(last["open_calls"] or "[]") if last else [], first=last is None)
+        used = set(taken)
+        for n, message in enumerate(plain):
+            if ids := [str(b.data["id"]) for b in message.calls]:
+                plain[n] = replace(message, shown_ids=integrity.shown_ids(ids, used, message.seq))
+                used |= {*ids, *(plain[n].shown_ids or ())}
+        warnings, open_calls = integrity.warnings(plain, json.loads(last["open_calls"] or "[]") if last else [], first=last is None)
         if session.strict and warnings:
             raise Invalid(
                 f"{warnings[0].rule}: {warnings[0].detail}",
-                errors=[{"pointer": f"/messages/{(w.seq or next_seq) - next_seq}", "detail": f"{w.rule}: {w.detail}"} for w in warnings],
+                errors=[{"pointer": f"/messages/{new[w.seq - next_seq]}", "detail": f"{w.rule}: {w.detail}"} for w in warnings if w.seq is not None],
             )
         # apply
-        inserted = [row for row in rows if row._state.adding]
-        if inserted:
-            inserted[-1].open_calls = json.dumps(open_calls) if open_calls else ""
-        unique = list({row.seq: row for row in inserted}.values())
-        Message.objects.bulk_create(unique)
-        ToolCallId.objects.bulk_create([ToolCallId(session=session, tool_use_id=i) for i in sorted(new_ids - taken)])
-    return Appended(tuple(rows), next_seq + len(fresh), tuple(warnings))
+        digest, through = (last["digest"], last["tokens_through"]) if last else ("", 0)
+        rows: list[Message] = []
+        for i, message in zip(new, plain, strict=True):
+            through += message.tokens
+            digest = types.digest_of(f"{digest}\n{message.role}\n{messages[i].content}")
+            first = message.seq == next_seq and message.role == "assistant"
+            rows.append(
+                Message(
+                    session=session, seq=message.seq, role=message.role, content=messages[i].content, tokens=message.tokens,
+                    tokens_through=through, digest=digest, client_id=messages[i].client_id, pinned=message.pinned, asks=message.asks,
+                    shown_ids=json.dumps(message.shown_ids) if message.shown_ids else "", produced_on=produced_on if first else "",
+                )
+            )
+            if messages[i].client_id is not None:
+                known[messages[i].client_id] = rows[-1]
+        if rows and open_calls:
+            rows[-1].open_calls = json.dumps(list(open_calls))
+        Message.objects.bulk_create(rows)
+        ToolCallId.objects.bulk_create([ToolCallId(session=session, tool_use_id=i) for i in sorted(used - taken)])
+    fresh = iter(rows)
+    answer = tuple(known[m.client_id] if m.client_id is not None else next(r for r in fresh if r.client_id is None) for m in messages)
+    return Appended(answer, next_seq + len(rows), tuple(warnings))
+
+
+def _role(message: NewMessage) -> types.Role:
+    return "assistant" if message.role == "assistant" else "user"
 
 
 def _known(session: Session, messages: Sequence[NewMessage]) -> dict[str | None, Message]:
     """Stored rows by `client_id`; sending one again with other content is a conflict."""
-    given = {m.client_id: m for m in messages if m.client_id is not None}
+    given: dict[str, NewMessage] = {}
+    for message in messages:
+        if message.client_id is not None:
+            _same(message.client_id, given.setdefault(message.client_id, message), message)
     known: dict[str | None, Message] = {}
     for row in session.messages.filter(client_id__in=given) if given else ():
-        message = given[str(row.client_id)]
-        if (row.role, row.content) != (message.role, message.content):
-            raise Conflict(f"client_id {row.client_id!r} was used for another message (seq {row.seq})", seq=row.seq)
+        _same(str(row.client_id), row, given[str(row.client_id)])
         known[row.client_id] = row
     return known
 
 
-def _taken(session: Session, messages: Sequence[NewMessage], next_seq: int) -> set[str]:
-    """Which of the ids that the new messages could show are already in use in the session."""
-    ids = {i for m in messages if m.role == "assistant" for i in _call_ids(m.content)}
-    if not ids:
-        return set()
-    seqs = range(next_seq, next_seq + len(messages))
-    wanted = ids | {f"{i}_{seq}" for i in ids for seq in seqs} if len(messages) <= 20 else ids
-    rows = session_ids(session)
-    found: set[str] = set()
-    listed = sorted(wanted)
-    for at in range(0, len(listed), 500):
-        found |= set(rows.filter(tool_use_id__in=listed[at : at + 500]).values_list("tool_use_id", flat=True))
+def _same(client_id: str, earlier: Message | NewMessage, message: NewMessage) -> None:
+    if (earlier.role, earlier.content) != (message.role, message.content):
+        raise Conflict(f"client_id {client_id!r} was used for another message", client_id=client_id)
+
+
+def _without_known(messages: Sequence[NewMessage], known: dict[str | None, Message]) -> list[int]:
+    """Indices of the messages that are not stored yet, each `client_id` once."""
+    seen: set[str | None] = set(known)
+    new: list[int] = []
+    for i, message in enumerate(messages):
+        if message.client_id is None or message.client_id not in seen:
+            new.append(i)
+        if message.client_id is not None:
+            seen.add(message.client_id)
+    return new
+
+
+def _taken(session: Session, messages: Sequence[types.Message]) -> set[str]:
+    """Which ids that these messages use, or would be shown under instead, the session has used already."""
+    used = [(str(b.data["id"]), m.seq) for m in messages for b in m.calls]
+    taken = _stored_ids(session, {i for i, _ in used})
+    seen: set[str] = set()
+    repeated: set[str] = set()
+    for i, seq in used:
+        if i in taken or i in seen:
+            repeated.add(f"{i}_{seq}")
+        seen.add(i)
+    return taken | _stored_ids(session, repeated)
+
+
+def _stored_ids(session: Session, ids: set[str]) -> set[str]:
+    listed, found = sorted(ids), set[str]()
+    for at in range(0, len(listed), 500):  # SQLite takes so many parameters
+        rows = ToolCallId.objects.filter(session=session, tool_use_id__in=listed[at : at + 500])
+        found |= set(rows.values_list("tool_use_id", flat=True))
     return found
-
-
-def session_ids(session: Session):  # type: ignore[no-untyped-def]
-    return ToolCallId.objects.filter(session=session)
-
-
-def _call_ids(content: str) -> list[str]:
-    return [str(b.data["id"]) for b in types.blocks_of(content)[0] if b.kind == "tool_use"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from compaction.engine import breakpoints, integrity, truncate
+from compaction.engine import breakpoints, repair, truncate
 from compaction.engine.tokens import Estimator, fixed_tokens, message_tokens
 from compaction.engine.types import Block, Frame, Head, Message, OutgoingRequest, Repair, View
 
@@ -150,9 +150,9 @@ def assemble(
     `integrity.violations` to say.
     """
     draft = run(stack, Draft(frame, view, head, tuple(messages), estimator, where, system=frame.system, tools=frame.tools))
-    outgoing, repairs = integrity.repair(draft.messages, lead=draft.lead, close=True)
+    outgoing, repairs = repair.repair(draft.messages, lead=draft.lead, close=True)
     tools = draft.tools
-    if not tools and (missing := integrity.missing_tools(outgoing)):
+    if not tools and (missing := repair.missing_tools(outgoing)):
         tools = missing
         repairs += (Repair(None, "tools-missing R18", "definitions were added for tools that the history names"),)
     request = OutgoingRequest(

@@ -1,0 +1,84 @@
+"""How large the next request would be, from records alone: no message is read (DESIGN 5, Budget)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.utils import timezone
+
+from compaction import gather
+from compaction.engine import tokens, trigger, types
+from compaction.models import Compaction, Turn
+
+
+def view_of(turn: Turn) -> types.View:
+    """The view that a turn shows."""
+    return types.View(
+        str(turn.compaction_id) if turn.compaction_id else None, turn.kept_from, turn.first_seq, turn.args_cut_before,
+        turn.block_limit, turn.last_seq,
+    )  # fmt: skip
+
+
+def anchor(state: gather.State, view: types.View | None) -> tokens.Anchor | None:
+    """The last reported usage, and whether it was of the same view (but for its end)."""
+    turn = state.reported
+    if turn is None:
+        return None
+    same = view is not None and replace(view_of(turn), last_seq=view.last_seq) == view
+    return tokens.Anchor(tokens.context_of(turn.usage or {}), turn.estimated_tokens, same)
+
+
+def factor(state: gather.State) -> float:
+    """The model's tokens per base unit, learned from the last reported usage."""
+    return tokens.factor(anchor(state, None), state.profile.estimate_factor)
+
+
+def measure(state: gather.State, estimated: int, view: types.View) -> tuple[int, str]:
+    """(the model's tokens, source) of a request of so many base units."""
+    return tokens.measure(estimated, anchor(state, view), state.profile.estimate_factor)
+
+
+def lines(state: gather.State, fixed: int) -> trigger.Lines:
+    """The lines for system, tools and memory of so many base units, given how fast the session grows."""
+    prompt = state.profile.tool_prompt_tokens if state.session.tools else 0
+    return trigger.lines(
+        state.limits,
+        int(fixed * factor(state)) + prompt,
+        growth=gather.recent_growth(state.turns, timezone.now()),
+        summary_s=_summary_s(state),
+    )
+
+
+def standing(state: gather.State) -> tuple[int, trigger.Lines, types.View]:
+    """(size of the next request under the inherited view, the lines, that view), in the model's tokens."""
+    size, at, view, _ = _standing(state)
+    return size, at, view
+
+
+def of(state: gather.State) -> types.Budget:
+    """The budget as the API shows it, for what the next request would be."""
+    size, at, _, source = _standing(state)
+    return as_budget(state, at, size, source)
+
+
+def as_budget(state: gather.State, at: trigger.Lines, size: int, source: str) -> types.Budget:
+    return types.Budget(size, state.limits.window, at.trigger, at.precompute, "usage" if source == "usage" else "estimate")
+
+
+def _standing(state: gather.State) -> tuple[int, trigger.Lines, types.View, str]:
+    view = state.view()
+    last = state.last
+    fixed = state.session.fixed_tokens
+    if last is not None and replace(view_of(last), last_seq=view.last_seq) == view:
+        estimated = last.estimated_tokens + state.through - gather.weight_before(state.session, last.last_seq + 1)
+    else:
+        head = state.candidate.head_tokens if view.compaction and state.candidate else 0
+        estimated = fixed + head + state.through - gather.weight_before(state.session, view.first_seq)
+    size, source = measure(state, estimated, view)
+    return size, lines(state, fixed), view, source
+
+
+def _summary_s(state: gather.State) -> float:
+    """Seconds that the last finished summary took."""
+    done = next((j for j in state.jobs if j.status == Compaction.Status.READY and j.started_at and j.finished_at), None)
+    return (done.finished_at - done.started_at).total_seconds() if done and done.finished_at and done.started_at else 0.0

@@ -1,0 +1,117 @@
+"""What the settings and the price catalog say about models. Read offline: the catalog is the one in the wheel."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import genai_prices
+from django.conf import settings
+from genai_prices import data_snapshot, types
+
+from compaction.engine import profiles, tokens
+
+log = logging.getLogger(__name__)
+_logged: set[str] = set()
+
+ARG_LIMIT: int = getattr(settings, "HANGO_TOOL_ARG_MAX_TOKENS", profiles.DEFAULTS["tool_arg_max_tokens"])
+
+
+def max_wait_s() -> float:
+    """Longest that a build waits for a summary, in seconds; 0: never."""
+    return float(settings.HANGO_MAX_WAIT_S)
+
+
+def estimator() -> tokens.Estimator:
+    """The estimator of new sessions (`HANGO_ESTIMATOR`). Raises `ValueError` when its vocabulary is missing."""
+    return tokens.estimator(settings.HANGO_ESTIMATOR)
+
+
+def profile(model: str, learned: Mapping[str, Any] | None = None) -> profiles.ModelProfile:
+    """The model's profile; `learned`: limits taken from refusals. An unknown model is logged once per process.
+
+    Raises `ValueError` for a wrong `HANGO_MODEL_PROFILES`.
+    """
+    found = profiles.lookup(
+        model,
+        configured=profiles.parse_configured(settings.HANGO_MODEL_PROFILES),
+        catalog=catalog,
+        learned=learned,
+        defaults=_defaults(),
+    )
+    if not found.known and model not in _logged:
+        _logged.add(model)
+        log.warning(
+            "the window of model %r is unknown: %d tokens are assumed; name it in HANGO_MODEL_PROFILES",
+            model,
+            found.window,
+        )
+    return found
+
+
+def _defaults() -> dict[str, Any]:
+    """The profiles' defaults, with the settings that a deployment may set for all models."""
+    named = {
+        "trigger_frac": "HANGO_CONTEXT_TRIGGER_FRAC",
+        "keep_frac": "HANGO_CONTEXT_KEEP_FRAC",
+        "precompute_frac": "HANGO_CONTEXT_PRECOMPUTE_FRAC",
+        "summarizer_model": "HANGO_SUMMARIZER_MODEL",
+    }
+    set_ones = {field: getattr(settings, name) for field, name in named.items() if hasattr(settings, name)}
+    return {**profiles.DEFAULTS, **set_ones}
+
+
+@cache
+def catalog(model: str) -> Mapping[str, Any] | None:
+    """What `genai-prices` knows of the model: {"max_input_tokens": n}; None when it names no window."""
+    found = _find(model)
+    return {"max_input_tokens": found.context_window} if found and found.context_window else None
+
+
+@cache
+def _find(model: str) -> types.ModelInfo | None:
+    for name in (model, profiles.bare(model)):
+        try:
+            return data_snapshot.get_snapshot().find_provider_model(name, None, None, None)[1]
+        except LookupError:
+            continue
+    return None
+
+
+def price(model: str, usage: Mapping[str, Any]) -> Decimal | None:
+    """US dollars that an Anthropic-shaped usage costs, cache reads and writes included; None: no price known.
+
+    With `iterations` every one is paid for, compactions too (PROTOCOL section 4).
+    """
+    found = _find(model)
+    if found is None:
+        return None
+    iterations = usage.get("iterations")
+    paid = iterations if isinstance(iterations, list) and iterations else [usage]
+    reference = model if found.is_match(model) else profiles.bare(model)
+    try:
+        return sum((genai_prices.calc_price(_usage(one), reference).total_price for one in paid), Decimal(0))
+    except (LookupError, ValueError):
+        return None
+
+
+def _usage(usage: Mapping[str, Any]) -> types.Usage:
+    """The catalog's shape: `input_tokens` there is the whole input, cached parts included."""
+    read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
+    parts = usage.get("cache_creation")
+    hour = min(_count(parts, "ephemeral_1h_input_tokens"), written) if isinstance(parts, Mapping) else 0
+    return types.Usage(
+        input_tokens=_count(usage, "input_tokens") + read + written,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=hour,
+        output_tokens=_count(usage, "output_tokens"),
+    )
+
+
+def _count(usage: Mapping[str, Any], field: str) -> int:
+    value = usage.get(field)
+    return value if type(value) is int and value > 0 else 0

@@ -1,0 +1,220 @@
+"""The queue: compactions as rows that are asked for, claimed, given back and finished.
+
+The database is the queue and Celery only the doorbell: each change is one conditional UPDATE, so that a lost, doubled or
+late message, a killed worker or a second sweep costs time and never a record. `fence` grows with every claim; only the
+holder of the newest may save anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from compaction import budget, gather
+from compaction.engine import trigger
+from compaction.engine.errors import ProviderFailed
+from compaction.engine.types import Reason
+from compaction.models import LIVE, Circuit, Compaction
+from compaction.providers import registry
+from sessions_app.models import Session
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 6  # claims of one row that ended in an error that may pass
+MAX_PER_CUT = 2  # automatic compactions tried over the same span
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 5.0, 900.0
+Status = Compaction.Status
+
+
+# --- asking
+
+
+def request(
+    state: gather.State, *, reason: Reason, size: int, keep: int, instructions: str = "", turn: int | None = None
+) -> Compaction:
+    """The session's live job, made now if there is none. A forced one joins a live job: what that writes is then shown from
+    the next new turn on. `keep`: the model's tokens to keep verbatim. Rings the worker when the transaction commits."""
+    forced = reason in (Reason.MANUAL, Reason.TOOL)
+    apply = Compaction.Apply.NEXT_BUILD if forced else Compaction.Apply.AT_TRIGGER
+    try:
+        with transaction.atomic():
+            job = Compaction.objects.create(
+                session=state.session, turn=turn, reason=reason, apply=apply, instructions=instructions, tokens_before=size,
+                keep_tokens=keep, offload_path=state.session.history_path,
+            )  # fmt: skip
+    except IntegrityError:
+        job = state.session.compactions_made.filter(status__in=LIVE).first() or request_again(state, reason, size, keep, instructions, turn)
+        if forced:
+            _join(job, reason, keep, instructions)
+    ring(str(job.pk))
+    return job
+
+
+def request_again(state: gather.State, reason: Reason, size: int, keep: int, instructions: str, turn: int | None) -> Compaction:
+    """The live job ended between the two looks."""
+    return request(state, reason=reason, size=size, keep=keep, instructions=instructions, turn=turn)
+
+
+def _join(job: Compaction, reason: Reason, keep: int, instructions: str) -> None:
+    """What is still waiting becomes the forced one; what is being written is shown as soon as it is ready."""
+    rows = Compaction.objects.filter(pk=job.pk)
+    rows.filter(status__in=LIVE).update(apply=Compaction.Apply.NEXT_BUILD)
+    rows.filter(status=Status.REQUESTED, folded_through=0).update(
+        reason=reason, keep_tokens=keep, kept_from=None, next_at=None, **({"instructions": instructions} if instructions else {})
+    )
+    job.refresh_from_db()
+
+
+def ring(job_id: str) -> None:
+    """The doorbell. A broker that is away costs time only: the sweep rings again."""
+    transaction.on_commit(lambda: _send(job_id), robust=True)
+
+
+def _send(job_id: str) -> None:
+    from compaction import tasks  # noqa: PLC0415 - the task imports this flow
+
+    try:
+        tasks.compact.apply_async((job_id,), retry=False)
+    except Exception as error:
+        log.warning("the broker did not take a message, the sweep will: %s", type(error).__name__)
+
+
+def ring_if_due(session: Session, state: gather.State | None = None) -> None:
+    """Asks for a compaction in the background when the session is over its precompute line (SPEC F15). Idempotent."""
+    if session.limits.get("precompute_frac", 0) is None:
+        return
+    state = state or gather.state(session)
+    if state.last_seq < 0 or state.live is not None:
+        return
+    size, at, view = budget.standing(state)
+    if at.precompute is None or size <= at.precompute:
+        return
+    ready = state.candidate
+    if ready is not None and (ready.kept_from or 0) > view.kept_from:
+        saved = gather.weight_before(session, ready.kept_from or 0) - gather.weight_before(session, view.kept_from)
+        if size - int(saved * budget.factor(state)) + ready.head_tokens <= at.clear:
+            return
+    if due(state, size, at, kept_from=view.kept_from):
+        request(state, reason=Reason.THRESHOLD, size=size, keep=at.snapshot_keep)
+
+
+def due(state: gather.State, size: int, at: trigger.Lines, *, kept_from: int) -> bool:
+    """Whether an automatic compaction may be begun: it is worth it, and no failure holds it back (DESIGN 5)."""
+    base = state.candidate if state.candidate and (state.candidate.kept_from or 0) > kept_from else None
+    covered = base.kept_from or 0 if base else kept_from
+    evictable = state.through - gather.weight_before(state.session, covered)
+    if not trigger.worthwhile(evictable - at.snapshot_keep, at):
+        return False
+    failed = next((j for j in state.jobs if j.status not in LIVE), None)
+    if failed is None or failed.status not in (Status.FAILED, Status.REJECTED, Status.SKIPPED):
+        return True
+    if failed.next_at is not None and failed.next_at > timezone.now():
+        return False
+    return size >= (failed.tokens_before or 0) + at.gain
+
+
+def may_call(state: gather.State) -> bool:
+    """Whether a summary could be written now: circuit closed, and no live job told to wait for longer."""
+    live = state.live
+    if live is not None and live.next_at is not None:
+        if (live.next_at - timezone.now()).total_seconds() > state.limits.max_wait_s:
+            return False
+    return not circuit_open()
+
+
+# --- working
+
+
+def claim(job_id: str, *, at_once: bool = False) -> Compaction | None:
+    """The job, claimed with a lease and a higher fence; None when someone has it or nothing is due. `at_once`: also
+    before its `next_at`, for a caller who waits."""
+    now = timezone.now()
+    waiting = Q(status=Status.REQUESTED) if at_once else Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
+    claimed = (
+        Compaction.objects.filter(pk=job_id)
+        .filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now))
+        .update(status=Status.RUNNING, fence=F("fence") + 1, attempts=F("attempts") + 1, lease_until=now + lease(), started_at=now)
+    )
+    if not claimed:
+        return None
+    return Compaction.objects.select_related("session", "session__project", "base").get(pk=job_id)
+
+
+def lease() -> timedelta:
+    return timedelta(seconds=settings.HANGO_LEASE_S)
+
+
+def save(job: Compaction, **values: object) -> bool:
+    """Records values on a claimed job, only if the claim still holds. False: a zombie, whose work is thrown away."""
+    changed = Compaction.objects.filter(pk=job.pk, fence=job.fence, status=Status.RUNNING).update(**values)
+    if not changed:
+        log.warning("a result came too late and was thrown away: job %s, fence %s", job.pk, job.fence)
+        return False
+    for name, value in values.items():
+        setattr(job, name, value)
+    return True
+
+
+def end(job: Compaction, status: Compaction.Status, code: str, detail: str = "") -> None:
+    """Ends a job without a summary. Failures hold back the next automatic one for a while."""
+    after = timezone.now() + timedelta(seconds=FIRST_BACKOFF_S * 2) if status != Status.SKIPPED else None
+    save(job, status=status, error_code=code, error=detail[:500], finished_at=timezone.now(), next_at=after, lease_until=None)
+
+
+def give_back(job: Compaction, error: ProviderFailed | None = None) -> None:
+    """Back to `requested`: another chunk is to be folded, or an error may pass and is tried again later."""
+    values: dict[str, object] = {"status": Status.REQUESTED, "lease_until": None, "next_at": None}
+    if error is None:
+        values["attempts"] = 0
+    else:
+        wait = max(error.retry_after_s or 0.0, random.uniform(0.5, 1.0) * FIRST_BACKOFF_S * 2 ** (job.attempts - 1))  # noqa: S311
+        values |= {"next_at": timezone.now() + timedelta(seconds=min(wait, LONGEST_BACKOFF_S)), "error_code": error.kind or error.code}
+    save(job, **values)
+
+
+def reject(compaction_id: str | None) -> None:
+    """A compaction that led to an invalid request is never shown again."""
+    if compaction_id:
+        Compaction.objects.filter(pk=compaction_id).update(status=Status.REJECTED, error_code="invalid-request")
+
+
+def sweep(ring_one: Callable[[str], None] = _send, limit: int = 200) -> int:
+    """Rings again for what is due: a lost doorbell, a lease that ran out, a back-off that is over. How many it rang."""
+    now = timezone.now()
+    waiting = Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
+    rows = Compaction.objects.filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now)).order_by("created_at")
+    ids = [str(pk) for pk in rows.values_list("pk", flat=True)[:limit]]
+    for job_id in ids:
+        ring_one(job_id)
+    return len(ids)
+
+
+# --- the circuit of the provider's key
+
+
+def circuit_open() -> bool:
+    now = timezone.now()
+    return Circuit.objects.filter(key_digest=registry.key_digest(), open_until__gt=now).exists()
+
+
+def note_failure(error: ProviderFailed) -> None:
+    """Opens the circuit: at once for a key that is refused, after three failures in a row for an outage."""
+    row, _ = Circuit.objects.get_or_create(key_digest=registry.key_digest())
+    failures = row.failures + 1
+    refused = error.http_status in (401, 403)
+    pause = 300.0 if refused else max(error.retry_after_s or 0.0, 15.0) if failures >= 3 else 0.0
+    Circuit.objects.filter(pk=row.pk).update(
+        failures=failures, error_code=error.kind or error.code,
+        open_until=timezone.now() + timedelta(seconds=pause) if pause else row.open_until,
+    )  # fmt: skip
+
+
+def note_success() -> None:
+    Circuit.objects.filter(key_digest=registry.key_digest(), failures__gt=0).update(failures=0, open_until=None, error_code="")

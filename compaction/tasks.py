@@ -1,0 +1,26 @@
+"""Celery doors: each takes one id and calls one flow."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from compaction import compact as flow
+from compaction import jobs, offload
+from compaction.models import Compaction
+
+
+@shared_task(name="compaction.compact", ignore_result=True)
+def compact(job_id: str) -> None:
+    flow.run(job_id)
+
+
+@shared_task(name="compaction.mirror", ignore_result=True)
+def mirror(compaction_id: str) -> None:
+    row = Compaction.objects.select_related("session").filter(pk=compaction_id, status=Compaction.Status.READY).first()
+    if row is not None and offload.mirror(row.session, offload.evicted_through(row.session)):
+        Compaction.objects.filter(session=row.session, status=Compaction.Status.READY).update(mirrored=True)
+
+
+@shared_task(name="compaction.sweep", ignore_result=True)
+def sweep() -> None:
+    jobs.sweep()
