@@ -8,7 +8,6 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-import genai_prices
 from django.conf import settings
 from genai_prices import data_snapshot, types
 
@@ -64,18 +63,17 @@ def _defaults() -> dict[str, Any]:
     return {**profiles.DEFAULTS, **set_ones}
 
 
-@cache
 def catalog(model: str) -> Mapping[str, Any] | None:
     """What `genai-prices` knows of the model: {"max_input_tokens": n}; None when it names no window."""
     found = _find(model)
-    return {"max_input_tokens": found.context_window} if found and found.context_window else None
+    return {"max_input_tokens": found[1].context_window} if found and found[1].context_window else None
 
 
 @cache
-def _find(model: str) -> types.ModelInfo | None:
+def _find(model: str) -> tuple[types.Provider, types.ModelInfo] | None:
     for name in (model, profiles.bare(model)):
         try:
-            return data_snapshot.get_snapshot().find_provider_model(name, None, None, None)[1]
+            return data_snapshot.get_snapshot().find_provider_model(name, None, None, None)
         except LookupError:
             continue
     return None
@@ -89,12 +87,12 @@ def price(model: str, usage: Mapping[str, Any]) -> Decimal | None:
     found = _find(model)
     if found is None:
         return None
+    provider, facts = found
     iterations = usage.get("iterations")
     paid = iterations if isinstance(iterations, list) and iterations else [usage]
-    reference = model if found.is_match(model) else profiles.bare(model)
     try:
-        return sum((genai_prices.calc_price(_usage(one), reference).total_price for one in paid), Decimal(0))
-    except (LookupError, ValueError):
+        return sum((facts.calc_price(_usage(one), provider).total_price for one in paid), Decimal(0))
+    except (LookupError, ValueError):  # a model that the catalog lists without prices for these kinds of tokens
         return None
 
 

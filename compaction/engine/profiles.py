@@ -138,6 +138,8 @@ FAMILIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "gemini-3": _GEMINI,
     "gemini-3.1": _GEMINI,
     "gemini-3.5": _GEMINI,
+    "gemini-3.6": _GEMINI,
+    "gemini-3.7": _GEMINI,
     "gemini-3.8": _GEMINI,
     "deepseek-chat": {"max_input_tokens": 131_072, "max_output_tokens": 8_192},
     "deepseek-reasoner": {"max_input_tokens": 131_072, "max_output_tokens": 65_536},
