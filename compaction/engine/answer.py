@@ -28,7 +28,14 @@ _REMINDERS = {
 }
 
 
-def check(text: str, *, stop_reason: str | None, has_tool_call: bool, input_tokens: int, estimate: Callable[[str], int]) -> str | None:
+def check(
+    text: str,
+    *,
+    stop_reason: str | None,
+    has_tool_call: bool,
+    input_tokens: int,
+    estimate: Callable[[str], int],
+) -> str | None:
     """Why the answer cannot stand for the messages: `tool_call`, `refused`, `cut_off`, `empty` or `too_large`; None if
     it can. Text without the headings that were asked for can."""
     if has_tool_call or stop_reason == "tool_use":
@@ -48,7 +55,9 @@ def reminder(problem: str) -> str:
     return f'Your last answer could not be used. {fault} Answer with the notes alone, as text, and start with "## Goal".'
 
 
-_SAID_BY_USER = re.compile(r"(?i)\b(?:user|customer|human|ask(?:s|ed)|request(?:s|ed)?|said|says|wrote|told|instruct\w*|wants?)\b")
+_SAID_BY_USER = re.compile(
+    r"(?i)\b(?:user|customer|human|ask(?:s|ed)|request(?:s|ed)?|said|says|wrote|told|instruct\w*|wants?)\b"
+)
 _QUOTATION = re.compile(r"[\"“«]([^\"“”«»\n]{3,2000})[\"”»]")
 _UNKNOWN_QUOTE = "[a quotation that is in no user message was removed]"
 

@@ -21,7 +21,9 @@ def markdown(messages: Iterable[Message], *, session_id: str) -> Iterator[str]:
     )
     for message in messages:
         pinned = " · pinned" if message.pinned else ""
-        yield f"\n## {message.seq} · {message.role}{pinned}\n" + "".join(_block(block) for block in message.blocks)
+        yield f"\n## {message.seq} · {message.role}{pinned}\n" + "".join(
+            _block(block) for block in message.blocks
+        )
 
 
 def _block(block: Block) -> str:
@@ -31,16 +33,24 @@ def _block(block: Block) -> str:
         return "\n**Thinking**\n" + _fenced(str(block.data.get("thinking", "")), "text")
     if block.kind == "redacted_thinking":
         return "\n**Thinking**, encrypted, left out\n"
-    if block.kind == "tool_use":
-        head = f"\n**Call** {_code(block.data.get('name'))}, id {_code(block.data.get('id'))}\n"
-        return head + _fenced(_member(block.raw, "input"), "json")
-    if block.kind == "tool_result":
-        failed = ", error" if block.data.get("is_error") else ""
-        parts = [Block.of(part) for part in quoting.result_parts(block.data.get("content"))]
-        return f"\n**Result** of {_code(block.data.get('tool_use_id'))}{failed}\n" + "".join(map(_block, parts))
-    if block.kind in MEDIA:
-        return _media(block)
-    return f"\n**Block** {_code(block.kind)}\n" + _fenced(block.raw, "json")
+    if block.kind in ("tool_use", "tool_result"):
+        return _call(block) if block.kind == "tool_use" else _result(block)
+    return (
+        _media(block)
+        if block.kind in MEDIA
+        else f"\n**Block** {_code(block.kind)}\n" + _fenced(block.raw, "json")
+    )
+
+
+def _call(block: Block) -> str:
+    head = f"\n**Call** {_code(block.data.get('name'))}, id {_code(block.data.get('id'))}\n"
+    return head + _fenced(_member(block.raw, "input"), "json")
+
+
+def _result(block: Block) -> str:
+    failed = ", error" if block.data.get("is_error") else ""
+    head = f"\n**Result** of {_code(block.data.get('tool_use_id'))}{failed}\n"
+    return head + "".join(_block(Block.of(part)) for part in quoting.result_parts(block.data.get("content")))
 
 
 def _media(block: Block) -> str:

@@ -35,7 +35,9 @@ _VERSION = re.compile(r"v\d+(?:\.\d+)+[\w.+-]*|\d+\.\d+\.\d+[\w.+-]*")
 _HEX = re.compile(r"(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}|(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{7,64}"
                   r"|0x[0-9a-fA-F]{4,64}")  # fmt: skip
 _ISSUE = re.compile(r"(?:[\w.-]+/[\w.-]+)?#\d{2,7}")
-_TICKET = re.compile(r"(?:[A-Z][A-Z0-9]*(?:[-_][A-Z0-9]+)*-\d{1,8}|[A-Za-z][A-Za-z0-9]{1,15}(?:-[A-Za-z0-9]+)*-\d{2,8})")
+_TICKET = re.compile(
+    r"(?:[A-Z][A-Z0-9]*(?:[-_][A-Z0-9]+)*-\d{1,8}|[A-Za-z][A-Za-z0-9]{1,15}(?:-[A-Za-z0-9]+)*-\d{2,8})"
+)
 _CODE = re.compile(r"(?=[A-Z0-9]*[A-Z])(?=[A-Z]*\d[A-Z]*\d)[A-Z0-9]{5,12}")
 _NAMED = re.compile(r"(?=[0-9_-]*[A-Za-z])[A-Za-z0-9_-]{4,48}")  # and three digits: run_20260114_7, 4471-TEST
 _AMOUNT = re.compile(r"\d+[A-Za-z]{1,4}")
@@ -43,19 +45,24 @@ _FILE = re.compile(r"[\w.@+~-]*[\w)]\.([A-Za-z][A-Za-z0-9]{0,11})")
 _PATH = re.compile(r"(?:~|\.{1,2})?/?(?:[\w.@+~#-]+/)*[\w.@+~#-]*")
 _LINE = re.compile(r"(?::\d+){1,2}$")
 
-_EXTENSIONS = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_EXTENSIONS = _words(
     "bak bat bin bmp bz2 c cc cfg clj cmd conf cpp cs csproj css csv dart db diff doc docx dockerfile dylib ejs env erl ex "
     "exe exs fish gif go gql gradle graphql gz h hcl hpp hs html htm ico ini ipynb java jar jpeg jpg js json jsonl json5 "
     "jsx kt kts less lib lock log lua m map md mdx mjs ml mm mov mp3 mp4 mustache nix odt orig parquet patch pb pdf pem "
     "php pickle pkl pl png po ppt pptx properties proto ps1 psd pub py pyc pyi pyx r rake rar rb rego rs rst rtf sass scala "
     "scss sh sln so sql sqlite sqlite3 srt step styl svelte svg swift tar tex tf tfvars tgz tif tiff toml ts tsv tsx ttf "
-    "txt vb vue wasm wav webm webp whl woff woff2 xls xlsx xml xsd xz yaml yml zip zsh zst".split()
+    "txt vb vue wasm wav webm webp whl woff woff2 xls xlsx xml xsd xz yaml yml zip zsh zst"
 )
-_PATH_KEYS = frozenset("path paths file files file_path filepath filename file_name notebook_path target_file source_path "
-                       "old_path new_path source destination directory dir".split())  # fmt: skip
+_PATH_KEYS = _words("path paths file files file_path filepath filename file_name notebook_path target_file source_path "
+                       "old_path new_path source destination directory dir")  # fmt: skip
 _PLAIN_FILES = frozenset({".env", ".gitignore", ".dockerignore", ".editorconfig", "Dockerfile", "Makefile"})
-_COMMON = frozenset("node.js vue.js next.js utf-16 utf-32 sha256 sha384 sha512 sha-256 sha-512 iso8601 iso-8601 x86_64 "
-                    "utf16 utf32 top-10 aes-128 aes-256 base64 win32".split())  # fmt: skip
+_COMMON = _words("node.js vue.js next.js utf-16 utf-32 sha256 sha384 sha512 sha-256 sha-512 iso8601 iso-8601 x86_64 "
+                    "utf16 utf32 top-10 aes-128 aes-256 base64 win32")  # fmt: skip
 
 
 def find(text: str) -> list[str]:
@@ -86,7 +93,7 @@ def _of_url(url: str) -> Iterator[str]:
     if removed and not query:
         return  # what is left ends in the middle of the address
     url = url if removed else url + query + rest
-    while url[-1] in ".,;:!?*'" or (url[-1] in ")]" and url.count("([" [url[-1] == "]"]) < url.count(url[-1])):
+    while url[-1] in ".,;:!?*'" or (url[-1] in ")]" and url.count("(["[url[-1] == "]"]) < url.count(url[-1])):
         url = url[:-1]
     if len(url.partition("://")[2]) > 2:
         yield url
@@ -140,7 +147,11 @@ def _encoded(part: str) -> bool:
 
 def _is_file(part: str) -> bool:
     match = _FILE.fullmatch(part)
-    return match is not None and match[1].lower() in _EXTENSIONS and len(part) > len(match[1]) + (2 if len(match[1]) < 2 else 1)
+    return (
+        match is not None
+        and match[1].lower() in _EXTENSIONS
+        and len(part) > len(match[1]) + (2 if len(match[1]) < 2 else 1)
+    )
 
 
 def _is_path(part: str) -> bool:
@@ -184,7 +195,9 @@ class _Use:
     last: int = -1  # seq
 
 
-def ledger(messages: Iterable[Message], summary: str, *, limit_tokens: int, estimate: Callable[[str], int]) -> Ledger:
+def ledger(
+    messages: Iterable[Message], summary: str, *, limit_tokens: int, estimate: Callable[[str], int]
+) -> Ledger:
     """Which identifiers of the messages the summary kept, and as many of the lost ones as fit `limit_tokens`.
 
     What the user typed comes first, then what was used in more messages, then by role, then the newest.
@@ -200,10 +213,12 @@ def ledger(messages: Iterable[Message], summary: str, *, limit_tokens: int, esti
             use.messages += 1
             use.role = max(use.role, weight)
             use.last = message.seq
-    found = sorted(uses, key=lambda one: (-uses[one].typed, -uses[one].messages, -uses[one].role, -uses[one].last, one))
-    kept = [identifier for identifier in found if stands_in(identifier, summary)]
-    listed = _fitting([one for one in found if one not in set(kept)], limit_tokens, estimate)
-    return Ledger(tuple(found), tuple(kept), tuple(listed))
+    found = sorted(
+        uses, key=lambda one: (-uses[one].typed, -uses[one].messages, -uses[one].role, -uses[one].last, one)
+    )
+    kept = {identifier for identifier in found if stands_in(identifier, summary)}
+    listed = _fitting([one for one in found if one not in kept], limit_tokens, estimate)
+    return Ledger(tuple(found), tuple(one for one in found if one in kept), tuple(listed))
 
 
 def lines(identifiers: Iterable[str]) -> str:
@@ -245,7 +260,11 @@ def _weighted(message: Message) -> Iterator[tuple[str, int]]:
     """(identifier, role as in `_Use`) of what may hold identifiers; thinking holds none that matter."""
     for block in message.blocks:
         if block.kind == "text":
-            typed = set(find(block.text[:_TYPED]) + find(block.text[-_TYPED:])) if len(block.text) > 2 * _TYPED else None
+            typed = (
+                set(find(block.text[:_TYPED]) + find(block.text[-_TYPED:]))
+                if len(block.text) > 2 * _TYPED
+                else None
+            )
             for identifier in find(block.text):
                 if message.role == "user":
                     yield identifier, 2 if typed is None or identifier in typed else 0
@@ -278,5 +297,9 @@ def paths(arguments: Any) -> Iterator[str]:
     for key, value in arguments.items() if isinstance(arguments, dict) else ():
         if key in _PATH_KEYS:
             for path in value if isinstance(value, list) else [value]:
-                if isinstance(path, str) and 0 < len(path) <= _LONGEST_WORD and path == quoting.one_line(path, len(path)) == redact_secrets(path):
+                if (
+                    isinstance(path, str)
+                    and 0 < len(path) <= _LONGEST_WORD
+                    and path == quoting.one_line(path, len(path)) == redact_secrets(path)
+                ):
                     yield path

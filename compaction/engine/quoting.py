@@ -95,7 +95,12 @@ def media_note(data: dict[str, Any]) -> str:
     """What an image or a document is, on one line: kind, title, media type, and its size in bytes or its address."""
     source = data.get("source")
     source = source if isinstance(source, dict) else {}
-    facts = [data.get("type"), data.get("title"), source.get("media_type"), source.get("url") or source.get("file_id")]
+    facts = [
+        data.get("type"),
+        data.get("title"),
+        source.get("media_type"),
+        source.get("url") or source.get("file_id"),
+    ]
     if isinstance(encoded := source.get("data"), str):
         size = len(encoded) if source.get("type") == "text" else len(encoded.rstrip("=")) * 3 // 4
         facts.append(f"{size:,} bytes")

@@ -10,41 +10,45 @@ import re
 
 REMOVED = "[secret removed]"
 
-_SECRETS = [
-    re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----))*+"
-               r"(?:-----END [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----)?"),
-    re.compile(r"(?<![\w-])sk-(?:[\w-]{20,}+|(?=[\w-]*\d)[\w-]{8,}+)"),
-    re.compile(r"(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{8,}+"),
-    re.compile(r"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|glpat-|hf_|npm_|pypi-AgEI)[\w-]{8,}+"),
-    re.compile(r"(?<![A-Za-z0-9])(?:xox[a-z]|xapp)-[\w-]{6,}+"),
-    re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,}+"),
-    re.compile(r"(?<![A-Za-z0-9])AIza[\w-]{30,}+"),
-    re.compile(r"(?<![A-Za-z0-9])SG\.[\w-]{16,}+\.[\w-]{16,}+"),
-    re.compile(r"(?<!\w)eyJ[\w-]{6,}+\.[\w-]{4,}+(?:\.[\w-]*+)?"),
-]  # fmt: skip
 _NAMES = (
     r"(?:passwords?|passwd|passphrase|pwd|secret|secret[_-]?(?:access[_-]?)?key|private[_-]?key|api[_-]?key"
     r"|(?:access|auth|refresh|api|bearer|secret)[_-]?token|(?-i:_TOKEN))"
 )
 _QUOTE = r"\\{0,3}[\"']"
-_AFTER_NAME = [
-    re.compile(r"(?i)(\bbearer\s{1,3})(?:[\w.~+/=-]{20,}+|(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}+)"),
-    re.compile(r"(?i)(\bauthorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?basic\s{1,3})[A-Za-z0-9+/=]{8,}+"),
-    re.compile(r"(://[^\s/:@]{0,80}:)[^\s/@\[]{1,200}(?=@)"),
-    re.compile(  # name=value, name: "value", and name: value with a digit in it; not code such as f(x) or a.b[0]
-        rf"(?i)({_NAMES}(?:{_QUOTE})?\s{{0,3}}(?:=\s{{0,3}}(?:{_QUOTE})?|:\s{{0,3}}{_QUOTE}|:\s{{0,3}}(?=[^\s\"',;&]*\d)))"
-        r"(?!(?:none|null|true|false|undefined|string)\b)[^\s\"',;&(){}\[\]<>$\\]{4,}+(?![(\[{])"
-    ),
+
+# (signs in lower case of which one must be in the text, so that most texts are never searched; what to look for, the
+# part that stays before the secret as its first group)
+_FORMATS = [
+    (("-----begin",), r"()-----BEGIN [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----))*+"
+                      r"(?:-----END [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----)?"),
+    (("sk-",), r"()(?<![\w-])sk-(?:[\w-]{20,}+|(?=[\w-]*\d)[\w-]{8,}+)"),
+    (("k_live_", "k_test_", "whsec_"), r"()(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{8,}+"),
+    (("gh", "glpat-", "hf_", "npm_", "pypi-"),
+     r"()(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|glpat-|hf_|npm_|pypi-AgEI)[\w-]{8,}+"),
+    (("xox", "xapp-"), r"()(?<![A-Za-z0-9])(?:xox[a-z]|xapp)-[\w-]{6,}+"),
+    (("akia", "asia"), r"()(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,}+"),
+    (("aiza",), r"()(?<![A-Za-z0-9])AIza[\w-]{30,}+"),
+    (("sg.",), r"()(?<![A-Za-z0-9])SG\.[\w-]{16,}+\.[\w-]{16,}+"),
+    (("eyj",), r"()(?<!\w)eyJ[\w-]{6,}+\.[\w-]{4,}+(?:\.[\w-]*+)?"),
+    (("bearer",), r"(?i)(\bbearer\s{1,3})(?:[\w.~+/=-]{20,}+|(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}+)"),
+    (("basic",), r"(?i)(\bauthorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?basic\s{1,3})[A-Za-z0-9+/=]{8,}+"),
+    (("://",), r"(://[^\s/:@]{0,80}:)[^\s/@\[]{1,200}(?=@)"),
+    # name=value, name: "value", and name: value with a digit in it; not code such as f(x) or a.b[0]
+    (("pass", "pwd", "secret", "key", "token"),
+     rf"(?i)({_NAMES}(?:{_QUOTE})?\s{{0,3}}"
+     rf"(?:=\s{{0,3}}(?:{_QUOTE})?|:\s{{0,3}}{_QUOTE}|:\s{{0,3}}(?=[^\s\"',;&]*\d)))"
+     r"(?!(?:none|null|true|false|undefined|string)\b)[^\s\"',;&(){}\[\]<>$\\]{4,}+(?![(\[{])"),
 ]  # fmt: skip
+_SECRETS = [(signs, re.compile(pattern)) for signs, pattern in _FORMATS]
 _SECRET_KEY = re.compile(rf"(?i){_NAMES}$")
 
 
 def redact_secrets(text: str) -> str:
     """The text with each secret of a known format replaced by `[secret removed]`; the secret's name stays."""
-    for pattern in _SECRETS:
-        text = pattern.sub(REMOVED, text)
-    for pattern in _AFTER_NAME:
-        text = pattern.sub(_value_removed, text)
+    lowered = text.lower()
+    for signs, pattern in _SECRETS:
+        if any(map(lowered.__contains__, signs)):
+            text = pattern.sub(_value_removed, text)
     return text
 
 

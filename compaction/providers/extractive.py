@@ -119,22 +119,15 @@ def _preview(text: str) -> str:
 
 
 def _fitted(notes: _Notes, max_tokens: int, estimate: Callable[[str], int]) -> str:
-    chosen: dict[str, dict[int, str]] = {section: {} for section in _WEIGHT}
     room = max_tokens - estimate(TITLE) - sum(estimate(f"\n## {section}\n") for section in _WEIGHT)
-    newest = len(notes.lines[REQUESTS]) - 1
-    if notes.newest:
-        whole = notes.newest
-        while estimate(whole) * 2 > room and len(whole) > _PREVIEW:
-            whole = quoting.clip(notes.newest, max(_PREVIEW, len(whole) * 2 // 3) - 80)
-        chosen[REQUESTS][newest] = whole
-        room -= estimate(_bullet(whole))
+    chosen: dict[str, dict[int, str]] = {section: {} for section in _WEIGHT}
     taken: list[tuple[str, int]] = []
+    large = {NOTES: room // 3, REQUESTS: room // 2}
     for _, section, at, line in _ranked(notes):
-        if section == REQUESTS and at == newest and notes.newest:
-            continue
-        tokens = estimate(_bullet(line))
+        bullet = _bullet(_shortened(line, large.get(section, room), estimate))
+        tokens = estimate(bullet)
         if tokens <= room:
-            chosen[section][at] = line
+            chosen[section][at] = bullet
             taken.append((section, at))
             room -= tokens
     text = _text(chosen)
@@ -145,26 +138,37 @@ def _fitted(notes: _Notes, max_tokens: int, estimate: Callable[[str], int]) -> s
     return text
 
 
+def _shortened(text: str, tokens: int, estimate: Callable[[str], int]) -> str:
+    shown, limit = text, len(text)
+    while limit > _PREVIEW and estimate(shown) > tokens:
+        limit = max(_PREVIEW, limit * 2 // 3)
+        shown = quoting.clip(text, limit)
+    return shown
+
+
 def _ranked(notes: _Notes) -> list[tuple[float, str, int, str]]:
-    """(rank, section, position, line), the most needed first: newest lines, weighted by section; the first request
-    counts as new, since it is what the session is for."""
-    ranked = []
+    """(rank, section, position, line), the most needed first: newest lines, weighted by section; the newest request
+    comes before all, the first one counts as new, since it is what the session is for."""
+    ranked: list[tuple[float, str, int, str]] = []
     for section, weight in _WEIGHT.items():
         lines = notes.entries(section)
-        for at in range(max(0, len(lines) - _NEWEST), len(lines)):
-            ranked.append(((len(lines) - at) / weight, section, at, lines[at]))
-        if section == REQUESTS and lines:
-            ranked = [entry for entry in ranked if entry[1:3] != (REQUESTS, 0)]
-            ranked.append((1 / weight, section, 0, lines[0]))
+        first = max(1, len(lines) - _NEWEST)
+        ranked.extend(((len(lines) - at) / weight, section, at, lines[at]) for at in range(first, len(lines)))
+        if lines:
+            ranked.append(((1 if section == REQUESTS else len(lines)) / weight, section, 0, lines[0]))
+    if notes.newest:
+        newest = len(notes.lines[REQUESTS]) - 1
+        ranked = [entry for entry in ranked if entry[1:3] != (REQUESTS, newest)]
+        ranked.append((0.0, REQUESTS, newest, notes.newest))
     return sorted(ranked, key=lambda entry: entry[0])
 
 
 def _text(chosen: dict[str, dict[int, str]]) -> str:
     parts = [TITLE]
-    for section, lines in chosen.items():
-        if lines:
+    for section, bullets in chosen.items():
+        if bullets:
             parts.append(f"\n## {section}")
-            parts.extend(_bullet(lines[at]) for at in sorted(lines))
+            parts.extend(bullets[at] for at in sorted(bullets))
     return "\n".join(parts)
 
 
