@@ -275,4 +275,7 @@ LOGGING = {
 }
 
 # tiktoken reads its vocabulary from here instead of from the network.
-os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(HANGO_HOME / "tokenizer"))
+if HANGO_ESTIMATOR == "tiktoken":
+    embedded.unpack_vocabulary(HANGO_HOME)
+else:
+    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(HANGO_HOME / "tokenizer"))

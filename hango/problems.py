@@ -1,0 +1,108 @@
+"""Errors → problem+json (RFC 9457), in one place."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from rest_framework import exceptions, status
+
+from compaction.engine import exact
+from compaction.engine.errors import ContextError
+
+log = logging.getLogger(__name__)
+
+TYPE = "https://hango.dev/problems/"  # names, not addresses: `type` is a URI that need not resolve
+TITLES = {
+    400: "Bad request", 401: "Not authenticated", 403: "Not allowed", 404: "Not found", 405: "Method not allowed", 406: "Not acceptable",
+    409: "Conflict", 413: "Body too large", 415: "Unsupported media type", 422: "Invalid input", 429: "Too many requests",
+    500: "Internal error", 502: "Provider failed", 503: "Try again later",
+}  # fmt: skip
+
+
+def problem(
+    code: str, http_status: int, detail: str, headers: dict[str, str] | None = None, **members: object
+) -> HttpResponse:
+    """One problem as a response. `code` is the last part of its `type`."""
+    body = {
+        "type": TYPE + code,
+        "title": TITLES.get(http_status, "Error"),
+        "status": http_status,
+        "detail": detail,
+        **members,
+    }
+    return HttpResponse(
+        exact.dumps(body), status=http_status, content_type="application/problem+json", headers=headers
+    )
+
+
+def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """DRF's exception handler. None lets Django answer with its own 500, which `server_error` writes."""
+    if isinstance(error, ContextError):
+        if error.status >= 500:
+            log.error("%s: %s", error.code, error.detail)
+        members = {**({"errors": error.errors} if error.errors else {}), **error.extra}
+        return problem(error.code, error.status, error.detail, **members)
+    if isinstance(error, RequestDataTooBig):
+        return problem(
+            "body-too-large",
+            status.HTTP_413_REQUEST_ENTITY_TOO_LARGE,
+            "the body is larger than HANGO_MAX_BODY_BYTES allows",
+        )
+    if isinstance(error, exceptions.ValidationError):
+        faults = list(_faults(error.detail, ""))
+        return problem(
+            "invalid",
+            status.HTTP_422_UNPROCESSABLE_ENTITY,
+            f"{faults[0]['pointer']}: {faults[0]['detail']}",
+            errors=faults,
+        )
+    if isinstance(error, Http404):
+        return problem("not-found", status.HTTP_404_NOT_FOUND, "there is no such thing in this project")
+    if isinstance(error, PermissionDenied):
+        return problem("not-allowed", status.HTTP_403_FORBIDDEN, "this key may not do that")
+    if isinstance(error, exceptions.APIException):
+        headers = {"WWW-Authenticate": error.auth_header} if getattr(error, "auth_header", None) else {}
+        if getattr(error, "wait", None):
+            headers["Retry-After"] = str(int(error.wait) + 1)  # type: ignore[attr-defined]
+        return problem(
+            str(error.get_codes()).replace("_", "-"), error.status_code, str(error.detail), headers
+        )
+    if isinstance(error, OperationalError):
+        log.error("the database did not answer: %s", type(error).__name__)
+        return problem(
+            "try-again",
+            status.HTTP_503_SERVICE_UNAVAILABLE,
+            "the database did not answer in time",
+            {"Retry-After": "1"},
+        )
+    return None
+
+
+def server_error(request: HttpRequest, *args: object) -> HttpResponse:
+    return problem("internal", 500, "something went wrong inside; it was logged")
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return problem("not-found", 404, "there is nothing at this address")
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    if isinstance(exception, RequestDataTooBig):
+        return problem("body-too-large", 413, "the body is larger than HANGO_MAX_BODY_BYTES allows")
+    return problem("bad-request", 400, "the request could not be read")
+
+
+def _faults(detail: Any, pointer: str) -> Any:
+    """DRF's nested error details as (JSON pointer, text) pairs."""
+    if isinstance(detail, dict):
+        for key, value in detail.items():
+            yield from _faults(value, pointer if key == "non_field_errors" else f"{pointer}/{key}")
+    elif isinstance(detail, list):
+        for index, value in enumerate(detail):
+            yield from _faults(value, pointer if isinstance(value, str) else f"{pointer}/{index}")
+    else:
+        yield {"pointer": pointer or "/", "detail": str(detail)}
