@@ -117,7 +117,7 @@ _DIGITS = b"0123456789"
 _MARKS = b"!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~"  # a backslash is paid with what it escapes
 _HIGH = bytes(range(128, 256))
 _DENSE_LEADS = bytes((0xCE, 0xCF, *range(0xD4, 0xE0)))  # Greek, Armenian, Hebrew, Arabic: rarely merged
-_NUMBERS = bytes(48 if i in _DIGITS else 32 for i in range(256))  # every digit "0", the rest spaces
+_NUMBERS = bytes(48 if i in _DIGITS else 32 if i == 32 else 46 for i in range(256))  # "0", space, "." for the rest
 _BASE64 = bytes(97 if i in _LETTERS + _DIGITS + b"+/-_=" else 32 for i in range(256))
 _BASE64_RUN = b"a" * 60
 
@@ -164,12 +164,13 @@ def _pieces(ascii_bytes: bytes) -> int:
     letters, digits = len(ascii_bytes) - len(no_letters), len(no_letters) - len(no_words)
     marks = len(no_words) - len(no_words.translate(None, _MARKS))
     breaks = no_words.count(b"\n") + ascii_bytes.count(b"\\n")
-    runs = 0
+    spaced = ascii_bytes.count(b", ") + ascii_bytes.count(b": ")  # a space after a mark keeps it from merging
+    pieces = 26 * letters + 45 * digits + 44 * marks + 15 * spaced + 115 * breaks
     if digits:
         numbers = ascii_bytes.translate(_NUMBERS)
-        runs = numbers.count(b" 0") + numbers.startswith(b"0")
-    spaced = ascii_bytes.count(b", ") + ascii_bytes.count(b": ")  # a space after a mark keeps it from merging
-    return 28 * letters + 25 * digits + 160 * runs + 40 * marks + 22 * spaced + 115 * breaks
+        after_space = numbers.count(b" 0")  # a number takes no space with it, as a word does
+        pieces += 190 * after_space + 80 * (numbers.count(b".0") + numbers.startswith(b"0"))
+    return pieces
 
 
 def _base64_extra(ascii_bytes: bytes) -> int:
