@@ -19,16 +19,31 @@ Json = dict[str, Any]
 Draw = st.DrawFn
 
 WORDS = st.one_of(
-    st.sampled_from(["read /srv/app/main.py", "fix INV-2291", "你好，世界", "🙂 done 👩‍👩‍👧", "a\tb\nc", "<tag> & \"quotes\" \\ud800"]),
+    st.sampled_from(
+        [
+            "read /srv/app/main.py",
+            "fix INV-2291",
+            "你好，世界",
+            "🙂 done 👩‍👩‍👧",
+            "a\tb\nc",
+            '<tag> & "quotes" \\ud800',
+        ]
+    ),
     st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda text: bool(text.strip())),
 )
 NAMES = st.sampled_from(["read_file", "bash", "search-web", "edit"])
-VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(10**12), 10**12), WORDS, st.lists(WORDS, max_size=2))
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**12), 10**12), WORDS, st.lists(WORDS, max_size=2)
+)
 INPUTS = st.dictionaries(st.sampled_from(["path", "q", "größe", "n"]), VALUES, max_size=3)
 BLANKS = st.sampled_from(["", " ", "\n\t ", "\u3000"])
 MEDIA: list[Json] = [
     {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
-    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a page"}, "title": "T"},
+    {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "a page"},
+        "title": "T",
+    },
 ]
 
 
@@ -91,7 +106,11 @@ def transcripts(draw: Draw, max_exchanges: int = 3, server: bool = True) -> list
     count = draw(st.integers(1, max_exchanges))
     for last in (n == count - 1 for n in range(count)):
         ask = draw(WORDS)
-        said.append(user(ask) if draw(st.booleans()) else user(*draw(st.lists(st.sampled_from(MEDIA), max_size=2)), ask))
+        said.append(
+            user(ask)
+            if draw(st.booleans())
+            else user(*draw(st.lists(st.sampled_from(MEDIA), max_size=2)), ask)
+        )
         for _ in range(draw(st.integers(0, 4))):
             said += draw(_round(len(said)))
         if not last:
@@ -101,7 +120,9 @@ def transcripts(draw: Draw, max_exchanges: int = 3, server: bool = True) -> list
 
 @st.composite
 def _round(draw: Draw, at: int) -> list[Json]:
-    before = ([thinking(draw(WORDS))] if draw(st.booleans()) else []) + ([text(draw(WORDS))] if draw(st.booleans()) else [])
+    before = ([thinking(draw(WORDS))] if draw(st.booleans()) else []) + (
+        [text(draw(WORDS))] if draw(st.booleans()) else []
+    )
     ids = [f"toolu_{at}_{k}" for k in range(draw(st.integers(1, 3)))]
     after = [text(draw(WORDS))] if draw(st.integers(0, 5)) == 0 else []
     results = [draw(_result(i)) for i in draw(st.permutations(ids))]
@@ -128,8 +149,15 @@ def _answer(draw: Draw, at: int, server: bool) -> Json:
     if shape == 0:
         return assistant(words)
     if shape == 3:
-        use = {"type": "server_tool_use", "id": f"srvtoolu_{at}", "name": "web_search", "input": {"query": "q"}}
-        return assistant(use, {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{at}", "content": []}, words)
+        use = {
+            "type": "server_tool_use",
+            "id": f"srvtoolu_{at}",
+            "name": "web_search",
+            "input": {"query": "q"},
+        }
+        return assistant(
+            use, {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{at}", "content": []}, words
+        )
     return assistant(thinking(draw(WORDS)), words) if shape == 1 else assistant(text(words))
 
 
@@ -140,7 +168,10 @@ def healthy(max_exchanges: int = 3) -> st.SearchStrategy[list[Message]]:
 @st.composite
 def broken_transcripts(draw: Draw, server: bool = True) -> list[Json]:
     """A healthy transcript with one to five things done to it; every message stays well-formed."""
-    said = [{**m, "content": m["content"] if isinstance(m["content"], str) else list(m["content"])} for m in draw(transcripts(server=server))]
+    said = [
+        {**m, "content": m["content"] if isinstance(m["content"], str) else list(m["content"])}
+        for m in draw(transcripts(server=server))
+    ]
     for _ in range(draw(st.integers(1, 5))):
         if not said:
             break
@@ -171,14 +202,18 @@ def _swap(draw: Draw, said: list[Json], at: int) -> None:
 def _split(draw: Draw, said: list[Json], at: int) -> None:
     content = _copied(said[at])
     cut = draw(st.integers(0, len(content)))
-    said[at : at + 1] = [{"role": said[at]["role"], "content": part} for part in (content[:cut], content[cut:])]
+    said[at : at + 1] = [
+        {"role": said[at]["role"], "content": part} for part in (content[:cut], content[cut:])
+    ]
 
 
 def _insert(draw: Draw, said: list[Json], at: int) -> None:
     words, blank = draw(WORDS), draw(BLANKS)
     role = draw(st.sampled_from(["user", "assistant"]))
     odd = [words, blank, [], [text(words), text(blank)], [text(words + "\ud83d")]]
-    of_role = [[result("toolu_ghost", words)]] if role == "user" else [[thinking(words)], [call("toolu_lost")]]
+    of_role = (
+        [[result("toolu_ghost", words)]] if role == "user" else [[thinking(words)], [call("toolu_lost")]]
+    )
     said.insert(at, {"role": role, "content": draw(st.sampled_from(odd + of_role))})
 
 
@@ -198,14 +233,33 @@ def _lose_block(draw: Draw, said: list[Json], at: int) -> None:
 
 def _add_block(draw: Draw, said: list[Json], at: int) -> None:
     said[at]["content"] = (content := _copied(said[at]))
-    blocks: list[Json] = [text(draw(BLANKS)), text("x" * 20_000), {**text("cached"), "cache_control": {"type": "ephemeral"}}]
+    blocks: list[Json] = [
+        text(draw(BLANKS)),
+        text("x" * 20_000),
+        {**text("cached"), "cache_control": {"type": "ephemeral"}},
+    ]
     if said[at]["role"] == "user":
-        blocks += [result("toolu_1_0", "again"), result("toolu_ghost", [MEDIA[0], text(draw(WORDS)), {"type": "tool_reference", "tool_name": "t"}])]
+        blocks += [
+            result("toolu_1_0", "again"),
+            result(
+                "toolu_ghost", [MEDIA[0], text(draw(WORDS)), {"type": "tool_reference", "tool_name": "t"}]
+            ),
+        ]
         blocks += [{**text("cited"), "citations": [{"type": "char_location"}]}]
         blocks += [b for b in content if b["type"] == "tool_result"]
     else:
-        blocks += [call("toolu_1_0"), call("call:7", "a tool"), call("", given="{\"a\": 1}"), call("toolu_x", given="{\"a\""), call("toolu_y", given=[1])]
-        blocks += [{"type": "thinking", "thinking": "unsigned"}, MEDIA[1], {**thinking("lone"), "thinking": "lone \ude00"}]
+        blocks += [
+            call("toolu_1_0"),
+            call("call:7", "a tool"),
+            call("", given='{"a": 1}'),
+            call("toolu_x", given='{"a"'),
+            call("toolu_y", given=[1]),
+        ]
+        blocks += [
+            {"type": "thinking", "thinking": "unsigned"},
+            MEDIA[1],
+            {**thinking("lone"), "thinking": "lone \ude00"},
+        ]
         blocks += [b for b in content if b["type"] == "tool_use"]
     content.insert(draw(st.integers(0, len(content))), draw(st.sampled_from(blocks)))
 
@@ -217,7 +271,11 @@ def _change_block(draw: Draw, said: list[Json], at: int) -> None:
     where = draw(st.integers(0, len(content) - 1))
     block = content[where]
     if block["type"] == "tool_use":
-        block = draw(st.sampled_from([{**block, "input": None}, {**block, "input": "ls -la"}, {**block, "id": "toolu_1_0"}]))
+        block = draw(
+            st.sampled_from(
+                [{**block, "input": None}, {**block, "input": "ls -la"}, {**block, "id": "toolu_1_0"}]
+            )
+        )
     elif block["type"] == "tool_result":
         bad = [text(draw(BLANKS)), {**text("kept"), "cache_control": {"type": "ephemeral"}}]
         changed = {"content": draw(st.sampled_from([None, bad, bad[:1], [text("half \udc00")]]))}

@@ -19,7 +19,9 @@ def _stored_again(messages: Sequence[OutgoingMessage]) -> list[Message]:
 
 
 @given(strategies.broken(), st.booleans())
-def test_a_repaired_request_is_accepted_by_the_validator_and_by_both_judges(messages: list[Message], headed: bool) -> None:
+def test_a_repaired_request_is_accepted_by_the_validator_and_by_both_judges(
+    messages: list[Message], headed: bool
+) -> None:
     lead = (Block.text_of("<summary>"), Block.text_of("pins")) if headed else ()
     outgoing, _ = repair.repair(messages, lead=lead, close=True)
     if outgoing:
@@ -29,12 +31,20 @@ def test_a_repaired_request_is_accepted_by_the_validator_and_by_both_judges(mess
 
 
 @given(strategies.healthy())
-def test_a_healthy_transcript_passes_through_byte_for_byte_and_gives_no_warning(messages: list[Message]) -> None:
+def test_a_healthy_transcript_passes_through_byte_for_byte_and_gives_no_warning(
+    messages: list[Message],
+) -> None:
     outgoing, repairs = repair.repair(messages, close=True)
     assert repairs == ()
     assert integrity.warnings(messages)[0] == []
-    assert [(m.role, m.blocks, m.as_text, m.sources) for m in outgoing] == [(m.role, m.blocks, m.as_text, (m.seq,)) for m in messages]
-    assert all(new is old for out, m in zip(outgoing, messages, strict=True) for new, old in zip(out.blocks, m.blocks, strict=True))
+    assert [(m.role, m.blocks, m.as_text, m.sources) for m in outgoing] == [
+        (m.role, m.blocks, m.as_text, (m.seq,)) for m in messages
+    ]
+    assert all(
+        new is old
+        for out, m in zip(outgoing, messages, strict=True)
+        for new, old in zip(out.blocks, m.blocks, strict=True)
+    )
     judges.strict_check(strategies.request_of(outgoing))
 
 
@@ -47,7 +57,9 @@ def test_repairing_a_repaired_transcript_changes_nothing(messages: list[Message]
 
 
 @given(strategies.broken(server=False), st.data())
-def test_appending_does_not_change_how_earlier_complete_rounds_are_shown(messages: list[Message], data: st.DataObject) -> None:
+def test_appending_does_not_change_how_earlier_complete_rounds_are_shown(
+    messages: list[Message], data: st.DataObject
+) -> None:
     until = data.draw(st.integers(0, len(messages)))
     before, _ = repair.repair(messages[:until])
     after, _ = repair.repair(messages)
@@ -61,7 +73,9 @@ def test_every_message_that_is_changed_is_named_in_the_repairs(messages: list[Me
     told = {r.seq for r in repairs}
     shown = [b for m in outgoing for b in m.blocks]
     for message in (m for m in messages if m.seq not in told):
-        assert all(b in shown for b in message.blocks if b.kind != "tool_result" and "cache_control" not in b.data)
+        assert all(
+            b in shown for b in message.blocks if b.kind != "tool_result" and "cache_control" not in b.data
+        )
 
 
 @given(strategies.broken())
