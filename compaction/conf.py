@@ -90,10 +90,7 @@ def price(model: str, usage: Mapping[str, Any]) -> Decimal | None:
     provider, facts = found
     iterations = usage.get("iterations")
     paid = iterations if isinstance(iterations, list) and iterations else [usage]
-    try:
-        return sum((facts.calc_price(_usage(one), provider).total_price for one in paid), Decimal(0))
-    except (LookupError, ValueError):  # a model that the catalog lists without prices for these kinds of tokens
-        return None
+    return sum((facts.calc_price(_usage(one), provider).total_price for one in paid), Decimal(0))
 
 
 def _usage(usage: Mapping[str, Any]) -> types.Usage:
