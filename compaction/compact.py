@@ -15,6 +15,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from compaction import budget, conf, gather, jobs, offload
+from compaction.engine import answer as check
 from compaction.engine import briefing, cut, identifiers, tokens, trigger, types
 from compaction.engine.errors import ProviderFailed, SummaryRejected
 from compaction.models import LIVE, Compaction
@@ -216,11 +217,11 @@ def _written(provider: Provider, call: Call, estimate: briefing.Estimate, input_
     problem = ""
     for attempt in range(2):
         if attempt:
-            told = {"role": "user", "content": [*call.messages[0]["content"], {"type": "text", "text": briefing.reminder(problem)}]}
+            told = {"role": "user", "content": [*call.messages[0]["content"], {"type": "text", "text": check.reminder(problem)}]}
             call = Call(call.model, call.system, (told,), call.max_tokens, call.timeout_s, call.purpose)
         reply = provider.complete(call)
         usage = _added(usage, reply.usage)
-        found = briefing.check(
+        found = check.check(
             reply.text, stop_reason=reply.stop_reason, has_tool_call=reply.called_tool, input_tokens=input_tokens, estimate=estimate
         )
         if found is None:

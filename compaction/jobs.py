@@ -42,7 +42,7 @@ def request(
     """The session's live job, made now if there is none. A forced one joins a live job: what that writes is then shown from
     the next new turn on. `keep`: the model's tokens to keep verbatim. Rings the worker when the transaction commits."""
     forced = reason in (Reason.MANUAL, Reason.TOOL)
-    apply = Compaction.Apply.NEXT_BUILD if forced else Compaction.Apply.AT_TRIGGER
+    apply = Compaction.Apply.AT_TRIGGER if reason == Reason.THRESHOLD else Compaction.Apply.NEXT_BUILD
     try:
         with transaction.atomic():
             job = Compaction.objects.create(
@@ -50,16 +50,14 @@ def request(
                 keep_tokens=keep, offload_path=state.session.history_path,
             )  # fmt: skip
     except IntegrityError:
-        job = state.session.compactions_made.filter(status__in=LIVE).first() or request_again(state, reason, size, keep, instructions, turn)
+        live = state.session.compactions_made.filter(status__in=LIVE).first()
+        if live is None:  # it ended between the two looks
+            return request(state, reason=reason, size=size, keep=keep, instructions=instructions, turn=turn)
+        job = live
         if forced:
             _join(job, reason, keep, instructions)
     ring(str(job.pk))
     return job
-
-
-def request_again(state: gather.State, reason: Reason, size: int, keep: int, instructions: str, turn: int | None) -> Compaction:
-    """The live job ended between the two looks."""
-    return request(state, reason=reason, size=size, keep=keep, instructions=instructions, turn=turn)
 
 
 def _join(job: Compaction, reason: Reason, keep: int, instructions: str) -> None:

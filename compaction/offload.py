@@ -6,11 +6,13 @@ marks it stale and blocks nothing. Its key is built from the project's and the s
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import FileSystemStorage, storages
@@ -18,8 +20,9 @@ from django.db import transaction
 
 from compaction import gather
 from compaction.engine import history
+from compaction.engine.errors import Malformed
 from compaction.models import Compaction
-from sessions_app.models import Session
+from sessions_app.models import Message, Session
 
 log = logging.getLogger(__name__)
 PAGE = 500  # messages read at a time
@@ -94,3 +97,41 @@ def _write_atomically(path: Path, text: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+# --- reading it back
+
+MOST_PATTERN = 200  # characters
+
+
+def window(query: Mapping[str, str]) -> dict[str, Any]:
+    """Checked `offset` and `limit` (lines) and `pattern` of a read. Raises `Malformed`."""
+    found: dict[str, Any] = {"offset": 0, "limit": None, "pattern": query.get("pattern") or None}
+    for name in ("offset", "limit"):
+        if (text := query.get(name)) is not None:
+            if not (text.isascii() and text.isdigit() and len(text) < 10):
+                raise Malformed(f"{name} has to be a whole number of lines, 0 or more")
+            found[name] = int(text)
+    if found["pattern"] is not None and len(found["pattern"]) > MOST_PATTERN:
+        raise Malformed(f"pattern has to have at most {MOST_PATTERN} characters")
+    return found
+
+
+def lines(session: Session, *, offset: int = 0, limit: int | None = None, pattern: str | None = None) -> Iterator[str]:
+    """Lines [offset, offset + limit) of the history; with `pattern` only those that contain it (any case), numbered."""
+    whole = (line for text in markdown(session, evicted_through(session)) for line in text.splitlines(keepends=True))
+    if pattern is not None:
+        wanted = pattern.casefold()
+        whole = (f"{number}: {line}" for number, line in enumerate(whole) if wanted in line.casefold())
+    return itertools.islice(whole, offset, None if limit is None else offset + limit)
+
+
+def erase_rows(session: Session) -> None:
+    """Deletes everything that is stored of a session: transcript, turns, compactions, work that is under way."""
+    with transaction.atomic():
+        Session.objects.select_for_update(no_key=True).only("pk").get(pk=session.pk)
+        session.turns.all().delete()
+        session.compactions_made.update(base=None)
+        session.compactions_made.all().delete()
+        Message.objects.filter(session=session).delete()
+        session.delete()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from django.db import IntegrityError, transaction
 
 from compaction import budget, compact, gather, jobs
-from compaction.engine import assemble, cut, integrity, repair, tokens, trigger, truncate, types
+from compaction.engine import assemble, cut, repair, tokens, trigger, truncate, types, validator
 from compaction.engine.errors import CannotFit, InvalidRequest, NothingToAnswer, NothingToSend, ResultsMissing
 from compaction.engine.trigger import Action
 from compaction.models import Compaction, Turn
@@ -81,6 +81,12 @@ class Desk:
             self.heads[key] = head(self.session, view)
         return self.heads[key]
 
+    def note_attempt(self, turn: Turn, error: Mapping[str, object] | None) -> None:
+        """Records on the turn that what it last sent was refused."""
+        known = {k: str(error[k])[:100] for k in ("status", "type", "code") if k in error} if error else {}
+        turn.attempts = [*turn.attempts, {"rung": turn.rung or "first", "outcome": "overflow", "digest": turn.digest, "input_tokens": turn.input_tokens, **known}]
+        Turn.objects.filter(pk=turn.pk).update(attempts=turn.attempts)
+
     @property
     def factor(self) -> float:
         """The model's tokens per base unit."""
@@ -96,20 +102,20 @@ def build(session: Session, *, memory: str | None = None, max_tokens: int | None
     state = gather.state(session, max_tokens)
     if state.last_seq < 0:
         raise NothingToSend
-    desk = _desk(state, memory)
+    desk = open_desk(state, memory)
     view = budget.view_of(state.open) if state.open else state.view()
     view = replace(view, last_seq=state.last_seq)
     _check_end(session, desk.messages(view.first_seq))
     shown = desk.show(view)
     decision = trigger.Decision(Action.SEND)
     if state.open is None:
-        shown, decision = _settle(desk, shown)
+        shown, decision = settle(desk, shown)
     elif shown.size > desk.lines.usable:
-        shown = _drop(desk, shown, desk.lines.usable)
-    return _store(desk, shown, deferred=decision.deferred)
+        shown = drop(desk, shown, desk.lines.usable)
+    return store(desk, shown, deferred=decision.deferred)
 
 
-def _desk(state: gather.State, memory: str | None) -> Desk:
+def open_desk(state: gather.State, memory: str | None) -> Desk:
     last = state.last
     if memory is None:
         memory = gather.memory_of(last.frame.body) if last else ""
@@ -132,17 +138,17 @@ def _check_end(session: Session, messages: Sequence[types.Message]) -> None:
 # --- decide
 
 
-def _settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
+def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
     """Asks `trigger.decide` until it says send; each means is used up by being used, so the loop ends."""
     state = desk.state
-    candidate = _newer(state.candidate, shown.view)
+    candidate = newer(state.candidate, shown.view)
     may_wait = state.limits.max_wait_s > 0
     may_extract = True
     while True:
         over = shown.size > desk.lines.trigger
         truncated = _truncated(desk, shown) if over else None
         forced = candidate is not None and candidate.apply == Compaction.Apply.NEXT_BUILD
-        swapped = _swapped(desk, shown, candidate) if candidate and (over or forced) else None
+        swapped = swapped(desk, shown, candidate) if candidate and (over or forced) else None
         due = over and jobs.due(state, shown.size, desk.lines, kept_from=shown.view.kept_from)
         decision = trigger.decide(
             trigger.Situation(
@@ -171,15 +177,15 @@ def _settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
             compact.now(state, size=shown.size, keep=desk.lines.keep, deadline_s=state.limits.max_wait_s)
             desk.waited_s += time.monotonic() - began
             state = desk.state = gather.state(state.session, state.limits.max_tokens)
-            candidate = _newer(state.candidate, shown.view)
+            candidate = newer(state.candidate, shown.view)
         elif decision.action is Action.EXTRACT:
             may_extract = False
             candidate = compact.extract(state, desk.lines, shown.size, types.Reason.THRESHOLD) or candidate
         else:
-            return _drop(desk, shown, desk.lines.usable), decision
+            return drop(desk, shown, desk.lines.usable), decision
 
 
-def _newer(candidate: Compaction | None, view: types.View) -> Compaction | None:
+def newer(candidate: Compaction | None, view: types.View) -> Compaction | None:
     """The candidate, if the view does not stand on it or on a better one yet."""
     if candidate is None or str(candidate.pk) == view.compaction:
         return None
@@ -204,7 +210,7 @@ def _truncated(desk: Desk, shown: Shown) -> Shown | None:
     return smaller if smaller.size < shown.size else None
 
 
-def _swapped(desk: Desk, shown: Shown, candidate: Compaction) -> Shown:
+def swapped(desk: Desk, shown: Shown, candidate: Compaction) -> Shown:
     """The view with the candidate adopted. What it keeps beyond the newest `keep` has its old arguments cut in the same
     step, since the cache is rewritten anyway."""
     kept_from = candidate.kept_from or 0
@@ -213,9 +219,9 @@ def _swapped(desk: Desk, shown: Shown, candidate: Compaction) -> Shown:
     return desk.show(types.View(str(candidate.pk), kept_from, first, before, 0, shown.view.last_seq))
 
 
-def _drop(desk: Desk, shown: Shown, target: int) -> Shown:
+def drop(desk: Desk, shown: Shown, target: int, *, best_effort: bool = False) -> Shown:
     """Mechanical truncation down to `target` tokens: whole oldest exchanges, then whole rounds, then previews of giant
-    blocks (SPEC F10). Raises `CannotFit`."""
+    blocks (SPEC F10). Raises `CannotFit`, unless `best_effort`: then the smallest that was reached."""
     view = shown.view
     for _ in range(4):  # each pass measures what the last one really won
         excess = int((shown.size - target) / desk.factor) + 1
@@ -235,7 +241,7 @@ def _drop(desk: Desk, shown: Shown, target: int) -> Shown:
         limit = truncate.block_limit(desk.messages(view.first_seq), excess + int((plain.size - shown.size) / desk.factor), desk.state.estimator)
         view = replace(view, block_limit=limit)
         shown = desk.show(view)
-    if shown.size > target:
+    if shown.size > target and not best_effort:
         raise CannotFit(
             f"system, tools and memory have {desk.lines.fixed} tokens, the smallest tail {max(0, shown.size - desk.lines.fixed)}; "
             f"together {shown.size - target} more than the {target} that fit",
@@ -277,7 +283,7 @@ def rebuild(turn: Turn) -> str:
 # --- apply
 
 
-def _store(desk: Desk, shown: Shown, *, deferred: bool, rung: str | None = None) -> Built:
+def store(desk: Desk, shown: Shown, *, deferred: bool = False, rung: str | None = None) -> Built:
     """Validates, and records the turn. An invalid request is never sent (SPEC F7)."""
     state = desk.state
     shown = _valid(desk, shown)
@@ -313,7 +319,7 @@ def _store(desk: Desk, shown: Shown, *, deferred: bool, rung: str | None = None)
 
 
 def _valid(desk: Desk, shown: Shown) -> Shown:
-    faults = integrity.violations(shown.request)
+    faults = validator.violations(shown.request)
     if not faults:
         return shown
     log.error("a built request broke rules: session %s, compaction %s: %s", desk.session.pk, shown.view.compaction, "; ".join(faults[:3]))
@@ -322,7 +328,7 @@ def _valid(desk: Desk, shown: Shown) -> Shown:
     place = cut.drop(messages, 0)
     plain = replace(shown.view, first_seq=messages[place].seq if place else shown.view.first_seq, block_limit=0)
     shown = desk.show(plain)
-    if faults := integrity.violations(shown.request):
+    if faults := validator.violations(shown.request):
         raise InvalidRequest("hango could not build a valid request: " + "; ".join(faults[:3]))
     return shown
 

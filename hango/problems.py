@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
+from django.views import defaults
 from rest_framework import exceptions, status
 
 from compaction.engine import exact
@@ -15,7 +16,6 @@ from compaction.engine.errors import ContextError
 
 log = logging.getLogger(__name__)
 
-TYPE = "https://hango.dev/problems/"  # names, not addresses: `type` is a URI that need not resolve
 TITLES = {
     400: "Bad request", 401: "Not authenticated", 403: "Not allowed", 404: "Not found", 405: "Method not allowed", 406: "Not acceptable",
     409: "Conflict", 413: "Body too large", 415: "Unsupported media type", 422: "Invalid input", 429: "Too many requests",
@@ -86,7 +86,9 @@ def server_error(request: HttpRequest, *args: object) -> HttpResponse:
     return problem("internal", 500, "something went wrong inside; it was logged")
 
 
-def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not request.path.startswith("/api/"):
+        return defaults.page_not_found(request, exception)
     return problem("not-found", 404, "there is nothing at this address")
 
 

@@ -17,3 +17,7 @@ urlpatterns = [
     path("healthz", health.healthz),
     path("readyz", health.readyz),
 ]
+
+handler400 = "hango.problems.bad_request"
+handler404 = "hango.problems.not_found"
+handler500 = "hango.problems.server_error"

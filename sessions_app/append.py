@@ -81,11 +81,17 @@ def _is_user_text(role: object, content: str) -> bool:
 
 
 def append(
-    session: Session, messages: Sequence[NewMessage], *, expected_seq: int | None = None, produced_on: str = "",
+    session: Session,
+    messages: Sequence[NewMessage],
+    *,
+    expected_seq: int | None = None,
+    produced_on: str = "",
+    produced_at: int | None = None,
 ) -> Appended:
     """Stores the messages after the last one, all or none. Call it in a transaction.
 
-    `produced_on`: digest of what had been sent when the first of them was produced. Raises `Conflict` for another
+    `produced_on`: digest of what had been sent when the first of them, an assistant's, was produced; `produced_at`: only
+    if that message gets this seq. Raises `Conflict` for another
     `expected_seq` or a `client_id` used for another message, `Invalid` for broken input in a strict session.
     """
     estimator = tokens.estimator(session.estimator)
@@ -123,7 +129,7 @@ def append(
         for i, message in zip(new, plain, strict=True):
             through += message.tokens
             digest = types.digest_of(f"{digest}\n{message.role}\n{messages[i].content}")
-            first = message.seq == next_seq and message.role == "assistant"
+            first = message.seq == next_seq and message.role == "assistant" and produced_at in (None, next_seq)
             rows.append(
                 Message(
                     session=session, seq=message.seq, role=message.role, content=messages[i].content, tokens=message.tokens,

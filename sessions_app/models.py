@@ -54,6 +54,8 @@ class Session(models.Model):
     metadata = models.TextField(blank=True, default="{}")
     estimator = models.CharField(max_length=40, help_text="The unit of this session's stored token counts.")
     fixed_tokens = models.PositiveIntegerField(default=0, help_text="System and tools, in base units.")
+    last_input_tokens = models.PositiveIntegerField(default=0)
+    compactions = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from compaction.engine import breakpoints, repair, truncate
+from compaction.engine import breakpoints, repair, sendable, truncate
 from compaction.engine.tokens import Estimator, fixed_tokens, message_tokens
 from compaction.engine.types import Block, Frame, Head, Message, OutgoingRequest, Repair, View
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compaction.engine import exact, identifiers, quoting
+from compaction.engine import answer, exact, identifiers, quoting
 from compaction.engine.types import MEDIA, Block, Message
 
 PROMPT_VERSION = (
@@ -19,6 +19,12 @@ PROMPT_VERSION = (
 )
 
 Mode = Literal["create", "update"]
+Estimate = Callable[[str], int]  # text → tokens
+
+# The whole talk with a summarizer is found here: ask, judge the answer, remind once.
+check = answer.check
+reminder = answer.reminder
+without_invented_quotes = answer.without_invented_quotes
 
 SECTIONS = {
     "Goal": "the user's current request and how it changed; the newest request that is not yet answered, quoted word for word",
@@ -116,7 +122,7 @@ class Limits:
 
 
 _ENCODED = re.compile(
-    r"(?<![A-Za-z0-9+/_-])(?:(?:[A-Za-z0-9+/]{60,199}+={0,2}\r?\n){3,}+(?:[A-Za-z0-9+/]++={0,2})?|[A-Za-z0-9+/_-]{200,}+={0,2})"
+    r"(?<![A-Za-z0-9+/_-])(?:(?:[A-Za-z0-9+/]{60,199}+={0,2}\r?\n){3,}+(?:[A-Za-z0-9+/]{0,199}={1,2})?|[A-Za-z0-9+/_-]{200,}+={0,2})"
 )
 
 
@@ -231,7 +237,7 @@ def compose(
     pinned: Sequence[str],
     last_request: str | None,
     limit_tokens: int,
-    estimate: Callable[[str], int],
+    estimate: Estimate,
     state: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The text of the user message that heads a compacted history.

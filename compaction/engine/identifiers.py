@@ -19,7 +19,9 @@ redact_secrets = redaction.redact_secrets
 _LONGEST_WORD = 200
 _TYPED = 2_000  # characters at either end of a user's text that count as typed; what lies between was pasted
 
-_URL = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s\"'`<>|\\^{}]{1,2000}")
+_URL = re.compile(
+    r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s\"'`<>|\\^{}\u3000-\u303f\uff00-\uffef]{1,2000}"
+)
 _WORD = re.compile(r"[\w./\\:@#+~-]+")
 _NARROW = re.compile(r"[A-Za-z0-9_./\\:@#+~-]+")
 _ESCAPED_END = re.compile(r"\\+(?:[nrt]|(?=[\"'])|$)")  # `\n` inside JSON that was printed into a text
@@ -93,7 +95,9 @@ def _of_url(url: str) -> Iterator[str]:
     if removed and not query:
         return  # what is left ends in the middle of the address
     url = url if removed else url + query + rest
-    while url[-1] in ".,;:!?*'" or (url[-1] in ")]" and url.count("(["[url[-1] == "]"]) < url.count(url[-1])):
+    while url[-1] in ".,;:!?*'" or (
+        url[-1] in ")]" and url.count("(" if url[-1] == ")" else "[") < url.count(url[-1])
+    ):
         url = url[:-1]
     if len(url.partition("://")[2]) > 2:
         yield url
@@ -165,7 +169,7 @@ def _is_path(part: str) -> bool:
     if part[0] in "/~." or len(names) > 2:
         return len("".join(names)) > 2
     last = names[-1]
-    return len(names) == 1 or any(sign in last for sign in "._-#") or any(map(str.isdigit, last))
+    return part.endswith("/") or any(sign in last for sign in "._-#") or any(map(str.isdigit, last))
 
 
 def _is_named(part: str) -> bool:

@@ -14,16 +14,18 @@ _NAMES = (
     r"(?:passwords?|passwd|passphrase|pwd|secret|secret[_-]?(?:access[_-]?)?key|private[_-]?key|api[_-]?key"
     r"|(?:access|auth|refresh|api|bearer|secret)[_-]?token|(?-i:_TOKEN))"
 )
+_GAP = r"(?:\s|\\[nr])*+"  # also where a text holds printed JSON
 _QUOTE = r"\\{0,3}[\"']"
 
 # (signs in lower case of which one must be in the text, so that most texts are never searched; what to look for, the
 # part that stays before the secret as its first group)
 _FORMATS = [
-    (("-----begin",), r"()-----BEGIN [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----))*+"
-                      r"(?:-----END [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----)?"),
+    (("-----begin",),  # headers and lines of base64, as far as they go; the short last line only before its END
+     rf"()-----BEGIN [A-Z0-9 ]{{0,40}}KEY(?: BLOCK)?-----(?:{_GAP}(?:[A-Za-z-]{{1,20}}: ?[^\n\\]{{0,100}}(?:\n|\\n)|[A-Za-z0-9+/=]{{16,}}+))*+"
+     rf"(?:{_GAP}[A-Za-z0-9+/=]{{0,15}}{_GAP}-----END [A-Z0-9 ]{{0,40}}KEY(?: BLOCK)?-----)?"),
     (("sk-",), r"()(?<![\w-])sk-(?:[\w-]{20,}+|(?=[\w-]*\d)[\w-]{8,}+)"),
     (("k_live_", "k_test_", "whsec_"), r"()(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{8,}+"),
-    (("gh", "glpat-", "hf_", "npm_", "pypi-"),
+    (("gh", "github_pat_", "glpat-", "hf_", "npm_", "pypi-"),
      r"()(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|glpat-|hf_|npm_|pypi-AgEI)[\w-]{8,}+"),
     (("xox", "xapp-"), r"()(?<![A-Za-z0-9])(?:xox[a-z]|xapp)-[\w-]{6,}+"),
     (("akia", "asia"), r"()(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,}+"),

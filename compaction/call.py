@@ -1,0 +1,70 @@
+"""FLOW 4: the overflow ladder (SPEC F10): compaction, then mechanical truncation, then failure. Each attempt is strictly
+smaller than what was refused, and recorded on the turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from compaction import compact, gather, jobs, outgoing, turns
+from compaction.engine.errors import Conflict
+from compaction.engine.types import Reason
+from compaction.models import Compaction, Turn
+from sessions_app.models import Session
+
+SHRINK = 0.7  # of the refused size: a refusal says that the true window is smaller than thought
+
+
+@dataclass(frozen=True, slots=True)
+class Climbed:
+    """The next request to try, or None when the turn has failed."""
+
+    turn: Turn
+    rung: str
+    built: outgoing.Built | None
+
+
+def overflow(session: Session, number: int, error: dict[str, Any] | None = None) -> Climbed:
+    """The next rung after a provider said that the turn's request is too long. Raises `Conflict` for a closed turn.
+
+    `error`: what the provider answered, as far as it is known; its type and status are recorded.
+    """
+    turn = turns.get(session, number)
+    if turn.status != Turn.Status.OPEN:
+        raise Conflict(f"turn {number} is {turn.status}", turn=number)
+    state = gather.state(session, turn.max_tokens)
+    desk = outgoing.open_desk(state, None)
+    shown = desk.show(outgoing.budget.view_of(turn))
+    refused = max(1, shown.size)
+    desk.note_attempt(turn, error)
+    if turn.rung == Turn.Rung.NONE:
+        target = min(desk.lines.clear, int(SHRINK * refused))
+        smaller = _compacted(desk, shown, target)
+        if smaller is not None:
+            return Climbed(turn, Turn.Rung.OVERFLOW, outgoing.store(desk, smaller, rung=Turn.Rung.OVERFLOW))
+    if turn.rung != Turn.Rung.TRUNCATE:
+        smaller = outgoing.drop(desk, shown, min(desk.lines.usable, int(SHRINK * refused)), best_effort=True)
+        if smaller.size < refused:
+            return Climbed(turn, Turn.Rung.TRUNCATE, outgoing.store(desk, smaller, rung=Turn.Rung.TRUNCATE))
+    turns.fail(session, turn)
+    return Climbed(turn, Turn.Rung.TRUNCATE, None)
+
+
+def _compacted(desk: outgoing.Desk, shown: outgoing.Shown, target: int) -> outgoing.Shown | None:
+    """The view with a compaction that brings it down to the target: a ready one, one made now, or an extractive one."""
+    state = desk.state
+    if ready := _within(desk, shown, state.candidate, target):
+        return ready
+    if state.limits.max_wait_s > 0 and jobs.may_call(state):
+        job = state.live or jobs.request(state, reason=Reason.OVERFLOW, size=shown.size, keep=desk.lines.keep, turn=state.last.number if state.last else None)
+        compact.wait(job, state.limits.max_wait_s)
+        state = desk.state = gather.state(state.session, state.limits.max_tokens)
+        if made := _within(desk, shown, state.candidate, target):
+            return made
+    return _within(desk, shown, compact.extract(state, desk.lines, shown.size, Reason.OVERFLOW, target), target)
+
+
+def _within(desk: outgoing.Desk, shown: outgoing.Shown, candidate: Compaction | None, target: int) -> outgoing.Shown | None:
+    newer = outgoing.newer(candidate, shown.view) if candidate else None
+    swapped = outgoing.swapped(desk, shown, newer) if newer else None
+    return swapped if swapped is not None and swapped.size <= target else None
