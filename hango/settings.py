@@ -50,9 +50,14 @@ DEBUG = env.flag("HANGO_DEBUG", False, "Django's debug pages; never on a server 
 SECRET_KEY = env.secret(
     "HANGO_SECRET_KEY", "signs admin sessions; made once in HANGO_HOME when not set"
 ) or home.secret_key(HANGO_HOME)
-ALLOWED_HOSTS = env.names(
-    "HANGO_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]", "host names answered to; `*` for all"
-)
+ALLOWED_HOSTS = [
+    *env.names(
+        "HANGO_ALLOWED_HOSTS",
+        "localhost,127.0.0.1,[::1]",
+        "host names answered to, besides these; `*` for all",
+    ),
+    *("localhost", "127.0.0.1", "[::1]"),  # health checks ask by them
+]
 CSRF_TRUSTED_ORIGINS = env.names(
     "HANGO_CSRF_TRUSTED_ORIGINS", "", "origins of the admin behind a TLS proxy, as https://name"
 )
