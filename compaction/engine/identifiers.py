@@ -232,17 +232,8 @@ def lines(identifiers: Iterable[str]) -> str:
 
 def stands_in(identifier: str, text: str) -> bool:
     """Whether the identifier stands in the text as it is, not only as a part of a longer word."""
-    at = text.find(identifier)
-    while at >= 0:
-        end = at + len(identifier)
-        if not _is_word(text[at - 1 : at]) and not _is_word(text[end : end + 1]):
-            return True
-        at = text.find(identifier, end)
-    return False
-
-
-def _is_word(char: str) -> bool:
-    return char == "_" or (char.isascii() and char.isalnum())
+    exactly = rf"(?<![A-Za-z0-9_]){re.escape(identifier)}(?![A-Za-z0-9_])"
+    return identifier in text and re.search(exactly, text) is not None
 
 
 def _fitting(identifiers: list[str], limit: int, estimate: Callable[[str], int]) -> list[str]:

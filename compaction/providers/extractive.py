@@ -71,12 +71,10 @@ def summarise(
 
 def _note(notes: _Notes, message: Message) -> None:
     for block in message.blocks:
-        if block.kind == "text" and message.role == "user" and block.text.strip():
-            notes.newest = _safe(block.text)
-            notes.add(REQUESTS, _preview(block.text))
-            _mention(notes, block.text)
-        elif block.kind == "text":
-            notes.add(SAID, _preview(block.text))
+        if block.text.strip():
+            if message.role == "user":
+                notes.newest = _safe(block.text)
+            notes.add(REQUESTS if message.role == "user" else SAID, _preview(block.text))
             _mention(notes, block.text)
         elif block.kind == "tool_use":
             name, arguments = _preview(str(block.data.get("name"))), block.data.get("input")
