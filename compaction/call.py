@@ -66,5 +66,5 @@ def _compacted(desk: outgoing.Desk, shown: outgoing.Shown, target: int) -> outgo
 
 def _within(desk: outgoing.Desk, shown: outgoing.Shown, candidate: Compaction | None, target: int) -> outgoing.Shown | None:
     newer = outgoing.newer(candidate, shown.view) if candidate else None
-    swapped = outgoing.swapped(desk, shown, newer) if newer else None
+    swapped = outgoing.swap_in(desk, shown, newer) if newer else None
     return swapped if swapped is not None and swapped.size <= target else None

@@ -148,7 +148,7 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
         over = shown.size > desk.lines.trigger
         truncated = _truncated(desk, shown) if over else None
         forced = candidate is not None and candidate.apply == Compaction.Apply.NEXT_BUILD
-        swapped = swapped(desk, shown, candidate) if candidate and (over or forced) else None
+        swapped = swap_in(desk, shown, candidate) if candidate and (over or forced) else None
         due = over and jobs.due(state, shown.size, desk.lines, kept_from=shown.view.kept_from)
         decision = trigger.decide(
             trigger.Situation(
@@ -210,7 +210,7 @@ def _truncated(desk: Desk, shown: Shown) -> Shown | None:
     return smaller if smaller.size < shown.size else None
 
 
-def swapped(desk: Desk, shown: Shown, candidate: Compaction) -> Shown:
+def swap_in(desk: Desk, shown: Shown, candidate: Compaction) -> Shown:
     """The view with the candidate adopted. What it keeps beyond the newest `keep` has its old arguments cut in the same
     step, since the cache is rewritten anyway."""
     kept_from = candidate.kept_from or 0

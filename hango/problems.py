@@ -26,9 +26,9 @@ TITLES = {
 def problem(
     code: str, http_status: int, detail: str, headers: dict[str, str] | None = None, **members: object
 ) -> HttpResponse:
-    """One problem as a response. `code` is the last part of its `type`."""
+    """One problem as a response. `code` is its `type`: a relative URI reference, as RFC 9457 allows."""
     body = {
-        "type": TYPE + code,
+        "type": code,
         "title": TITLES.get(http_status, "Error"),
         "status": http_status,
         "detail": detail,

@@ -100,7 +100,7 @@ def append(
     # gather
     with transaction.atomic():
         Session.objects.select_for_update(no_key=True).only("pk").get(pk=session.pk)
-        last = session.messages.order_by("-seq").values("seq", "tokens_through", "digest", "open_calls").first()
+        last = session.messages.order_by("-seq").values("seq", "role", "tokens_through", "digest", "open_calls").first()
         next_seq = last["seq"] + 1 if last else 0
         if expected_seq is not None and expected_seq != next_seq:
             raise Conflict(f"the next seq is {next_seq}, not {expected_seq}", expected_seq=expected_seq, next_seq=next_seq)
@@ -117,7 +117,9 @@ def append(
             if ids := [str(b.data["id"]) for b in message.calls]:
                 plain[n] = replace(message, shown_ids=integrity.shown_ids(ids, used, message.seq))
                 used |= {*ids, *(plain[n].shown_ids or ())}
-        warnings, open_calls = integrity.warnings(plain, json.loads(last["open_calls"] or "[]") if last else [], first=last is None)
+        warnings, open_calls = integrity.warnings(
+            plain, json.loads(last["open_calls"] or "[]") if last else (), last["role"] if last else None, compact_tool=session.compact_tool
+        )
         if session.strict and warnings:
             raise Invalid(
                 f"{warnings[0].rule}: {warnings[0].detail}",

@@ -79,8 +79,7 @@ def idempotent(handler: Handler) -> Handler:
         if not 0 < len(key) <= 255 or not key.isprintable():
             raise Malformed("Idempotency-Key has to have 1 to 255 printable characters")
         project = project_of(request)
-        raw = request._request.body
-        fingerprint = hashlib.sha256(b"\n".join([str(request.method).encode(), request.path.encode(), raw])).hexdigest()
+        fingerprint = hashlib.sha256(f"{request.method}\n{request.path}\n{getattr(request.data, 'source', '')}".encode("utf-8", "surrogatepass")).hexdigest()
         if (again := _stored(project, key, fingerprint)) is not None:
             return again
         try:

@@ -11,10 +11,11 @@ from compaction.engine.errors import Malformed
 
 
 class Body(dict[str, Any]):
-    """A JSON object's members; `texts` holds each member's exact JSON text."""
+    """A JSON object's members; `texts` holds each member's exact JSON text, `source` the whole."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        self.source = text
         self.texts: dict[str, str] = {}
         for key, value, start, end in exact.members(text):
             self[key] = value
