@@ -172,11 +172,12 @@ def broken_transcripts(draw: Draw, server: bool = True) -> list[Json]:
         {**m, "content": m["content"] if isinstance(m["content"], str) else list(m["content"])}
         for m in draw(transcripts(server=server))
     ]
+    inside = [*_INSIDE, _add_server_block] if server else _INSIDE
     for _ in range(draw(st.integers(1, 5))):
         if not said:
             break
         at = draw(st.integers(0, len(said) - 1))
-        draw(st.sampled_from(_WHOLE if draw(st.booleans()) else _INSIDE))(draw, said, at)
+        draw(st.sampled_from(_WHOLE if draw(st.booleans()) else inside))(draw, said, at)
     return said
 
 
@@ -262,6 +263,14 @@ def _add_block(draw: Draw, said: list[Json], at: int) -> None:
         ]
         blocks += [b for b in content if b["type"] == "tool_use"]
     content.insert(draw(st.integers(0, len(content))), draw(st.sampled_from(blocks)))
+
+
+def _add_server_block(draw: Draw, said: list[Json], at: int) -> None:
+    if said[at]["role"] == "assistant":
+        said[at]["content"] = (content := _copied(said[at]))
+        use = {"type": "server_tool_use", "id": "srvtoolu_x", "name": "web_search", "input": {}}
+        done = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_x", "content": []}
+        content.insert(draw(st.integers(0, len(content))), draw(st.sampled_from([use, done])))
 
 
 def _change_block(draw: Draw, said: list[Json], at: int) -> None:
