@@ -98,7 +98,7 @@ class Stack:
 
     def start_web(self) -> None:
         """gunicorn; see `wait_for_web`."""
-        self._start("web", [*_module("gunicorn"), "-c", "hango/gunicorn.conf.py", "hango.wsgi"], "web")
+        self._start("web", [*_module("gunicorn"), "-c", "hango/gunicorn_conf.py", "hango.wsgi"], "web")
 
     def start_worker(self) -> None:
         """A Celery worker: SIGTERM lets a running summary end for a while, then hands it back."""
