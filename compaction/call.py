@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from compaction import compact, gather, jobs, outgoing, turns
+from compaction.engine import overflow as ladder
 from compaction.engine.errors import Conflict
 from compaction.engine.types import Reason
 from compaction.models import Compaction, Turn
 from sessions_app.models import Session
-
-SHRINK = 0.7  # of the refused size: a refusal says that the true window is smaller than thought
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,11 @@ def overflow(session: Session, number: int, error: dict[str, Any] | None = None)
     refused = max(1, shown.size)
     desk.note_attempt(turn, error)
     if turn.rung == Turn.Rung.NONE:
-        target = min(desk.lines.clear, int(SHRINK * refused))
-        smaller = _compacted(desk, shown, target)
+        smaller = _compacted(desk, shown, ladder.compaction_target(desk.lines, refused))
         if smaller is not None:
             return Climbed(turn, Turn.Rung.OVERFLOW, outgoing.store(desk, smaller, rung=Turn.Rung.OVERFLOW))
     if turn.rung != Turn.Rung.TRUNCATE:
-        smaller = outgoing.drop(desk, shown, min(desk.lines.usable, int(SHRINK * refused)), best_effort=True)
+        smaller = outgoing.drop(desk, shown, ladder.truncation_target(desk.lines, refused), best_effort=True)
         if smaller.size < refused:
             return Climbed(turn, Turn.Rung.TRUNCATE, outgoing.store(desk, smaller, rung=Turn.Rung.TRUNCATE))
     turns.fail(session, turn)

@@ -17,7 +17,8 @@ from django.utils import timezone
 from compaction import budget, conf, gather, jobs, offload
 from compaction.engine import answer as check
 from compaction.engine import briefing, cut, identifiers, tokens, trigger, types
-from compaction.engine.errors import ProviderFailed, SummaryRejected
+from compaction.engine.errors import NotFound, ProviderFailed, SummaryRejected
+from compaction.engine.profiles import ModelProfile
 from compaction.models import LIVE, Compaction
 from compaction.providers import extractive, registry
 from compaction.providers.base import Call, Provider, Reply
@@ -66,8 +67,7 @@ def run(job_id: str, *, at_once: bool = False, deadline_s: float | None = None) 
     except Exception as error:
         jobs.end(job, Status.FAILED, "internal", type(error).__name__)
         raise
-    job.refresh_from_db()
-    return job
+    return _fresh(job)
 
 
 def now(state: gather.State, *, size: int, keep: int, deadline_s: float) -> Compaction | None:
@@ -89,9 +89,17 @@ def wait(job: Compaction, deadline_s: float, *, final: bool = False) -> Compacti
         elif done.status == Status.REQUESTED and done.next_at is not None:
             if final:
                 Compaction.objects.filter(pk=job.pk, status=Status.REQUESTED).update(status=Status.FAILED, finished_at=timezone.now())
-            job.refresh_from_db()
-            break
+            return _fresh(job)
+        job = _fresh(job)
+    return job
+
+
+def _fresh(job: Compaction) -> Compaction:
+    """The row as it is now. Raises `NotFound` when its session was erased meanwhile: nothing is brought back."""
+    try:
         job.refresh_from_db()
+    except Compaction.DoesNotExist:
+        raise NotFound("the session was erased meanwhile") from None
     return job
 
 
@@ -150,26 +158,30 @@ def _summarise(job: Compaction, span: Span, deadline_s: float | None) -> None:
     model = _summarizer(job.session)
     profile = conf.profile(model)
     longest = min(span.lines.summary, profile.max_output_tokens or span.lines.summary)
-    chunk, rendered = _chunk(pending, previous, model_room(profile, longest, span.state), span.state.estimator)
     mode: briefing.Mode = "update" if previous else "create"
+    system = briefing.instructions(mode, focus=job.instructions, max_tokens=longest)
+    room = model_room(profile, longest, estimate(system) + estimate(previous or ""))
+    chunk, rendered = _chunk(pending, room, span.state.estimator)
     call = Call(
         model=model,
-        system=briefing.instructions(mode, focus=job.instructions, max_tokens=longest),
+        system=system,
         messages=({"role": "user", "content": [{"type": "text", "text": briefing.user_prompt(mode, previous, rendered, job.instructions)}]},),
         max_tokens=longest,
         timeout_s=min(settings.HANGO_SUMMARY_TIMEOUT_S, deadline_s or settings.HANGO_SUMMARY_TIMEOUT_S),
     )
     reply, usage = _written(provider, call, estimate, sum(m.tokens for m in chunk))
     jobs.note_success()
+    said = [gather.text_of(m) for m in chunk if m.asks]
+    text = check.without_invented_quotes(reply.text, [*said, previous or ""])
     usage = _added(job.usage or {}, usage)
     if chunk[-1].seq < span.evicted[-1].seq:
         # One chunk a claim: a lost lease repeats one chunk, and the worker is free in between.
-        if jobs.save(job, folded_through=chunk[-1].seq + 1, partial=reply.text, usage=usage):
+        if jobs.save(job, folded_through=chunk[-1].seq + 1, partial=text, usage=usage):
             jobs.give_back(job)
             jobs.ring(str(job.pk))
         return
     notes = [] if briefing.has_sections(reply.text) else ["no-headings"]
-    _record(job, span, reply.text, kind=Compaction.Kind.MODEL, model=model, usage=usage, notes=notes)
+    _record(job, span, text, kind=Compaction.Kind.MODEL, model=model, usage=usage, notes=notes)
 
 
 def _act_like_a_model() -> None:
@@ -182,20 +194,18 @@ def _summarizer(session: Session) -> str:
     return session.summarizer_model or settings.HANGO_SUMMARIZER_MODEL or profile.summarizer_model or session.model
 
 
-def model_room(profile: Any, longest: int, state: gather.State) -> int:
-    """Base units of transcript that one call of the summarizer may read."""
-    window = profile.max_input_tokens or 200_000
-    instructions = 2_500  # tokens of the instructions and the frame around the transcript, on the high side
-    room = (window - longest) * 0.9 - instructions
-    return max(500, int(room / max(1.0, profile.estimate_factor)))
+def model_room(profile: ModelProfile, longest: int, beside: int) -> int:
+    """Base units of transcript that one call of the summarizer may read, `beside` other base units in it: instructions and
+    notes. Some is left for the reminder and for what an estimate misses."""
+    room = (profile.window - longest) * 0.97 / profile.estimate_factor - beside - 400
+    return max(500, int(room))
 
 
 def _chunk(
-    messages: list[types.Message], previous: str | None, room: int, estimator: tokens.Estimator
+    messages: list[types.Message], room: int, estimator: tokens.Estimator
 ) -> tuple[list[types.Message], str]:
     """(the oldest messages that one call can read beside the previous notes, as rendered); at least one message, whose
     parts are cut further when it alone is too large."""
-    room -= estimator.estimate(previous) if previous else 0
     limits = briefing.Limits()
     chunk: list[types.Message] = []
     weight = 0
@@ -249,7 +259,7 @@ def _record(
 ) -> None:
     """Records the summary as ready: ledger, summary message, history mirror, tokens after."""
     saved = jobs.save(
-        job, **_composed(span.state, span.base, span.evicted, span.kept_from, span.lines, span.factor, text),
+        job, **_composed(span.state, span.base, span.evicted, span.kept_from, span.lines, span.factor, text, job.partial),
         kind=kind, summarizer_model=model, usage=usage or None, cost_usd=conf.price(model, usage) if usage else None,
         prompt_version=briefing.PROMPT_VERSION, notes=notes,
     )  # fmt: skip
@@ -264,16 +274,25 @@ def _record(
 
 
 def _composed(
-    state: gather.State, base: Compaction | None, evicted: list[types.Message], kept_from: int, at: trigger.Lines, factor: float, text: str
+    state: gather.State,
+    base: Compaction | None,
+    evicted: list[types.Message],
+    kept_from: int,
+    at: trigger.Lines,
+    factor: float,
+    text: str,
+    partial: str = "",
 ) -> dict[str, Any]:
     """The record's fields that are made by code, not by the model."""
     session, estimate = state.session, state.estimator.estimate
-    earlier = [types.Message(0, "assistant", (types.Block.text_of(base.head),))] if base else []
-    ledger = identifiers.ledger([*earlier, *evicted], text, limit_tokens=int(at.ledger / factor), estimate=estimate)
+    # What an earlier summary or ledger carried counts as the user's own: it was chosen once already.
+    earlier = identifiers.lines([*(base.identifiers_kept if base else ()), *identifiers.find(partial)])
+    carried = [types.Message(0, "user", (types.Block.text_of(earlier),))] if earlier else []
+    ledger = identifiers.ledger([*carried, *evicted], text, limit_tokens=int(at.ledger / factor), estimate=estimate)
     pins, asked = gather.carried(session, 0, kept_from)
     head = briefing.compose(
         text, session_id=session.public_id, history_path=session.history_path, ledger=ledger.listed, pinned=pins, last_request=asked,
-        limit_tokens=int(at.head / factor), estimate=estimate,
+        state=_tool_state(session, kept_from), limit_tokens=int(at.head / factor), estimate=estimate,
     )  # fmt: skip
     return {
         "summary": text, "head": head, "head_tokens": tokens.message_tokens(state.estimator, (types.Block.text_of(head),)),
@@ -285,6 +304,22 @@ def _composed(
 def dropped_note(session: Session, pins: list[str], asked: str | None) -> str:
     """The text that stands for messages dropped without a summary."""
     return briefing.dropped_note(history_path=session.history_path, pinned=pins, last_request=asked)
+
+
+def _tool_state(session: Session, kept_from: int) -> list[tuple[str, str]]:
+    """(tool, its latest input before the cut) of the tools whose input is state, such as a todo list (`limits.state_tools`)."""
+    found: dict[str, str] = {}
+    wanted = set(session.limits.get("state_tools") or ())
+    if not wanted:
+        return []
+    for row in session.messages.filter(role="assistant", seq__lt=kept_from, content__contains='"tool_use"').order_by("-seq").iterator():
+        for call in reversed(gather.message(row).calls):
+            name = str(call.data["name"])
+            if name in wanted and name not in found:
+                found[name] = types.exact.dumps(call.data["input"])
+        if found.keys() >= wanted:
+            break
+    return sorted(found.items())
 
 
 # --- without a model

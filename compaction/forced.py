@@ -81,7 +81,6 @@ def compact_session(session: Session, asked: Asked) -> Done:
     if not asked.wait:
         return Done(job, "queued")
     job = compact.wait(job, 2 * settings.HANGO_SUMMARY_TIMEOUT_S, final=True)
-    job.refresh_from_db()
     return Done(job, OUTCOMES.get(Compaction.Status(job.status), "queued"), job.error)
 
 

@@ -123,7 +123,7 @@ def limits(session: Session, profile: ModelProfile, max_tokens: int | None) -> t
     sent = min(wanted, most) if most else wanted
     return trigger.Limits(
         window=window,
-        max_tokens=min(sent, max(1, window // 2)) if counts_output else sent,
+        max_tokens=sent,
         counts_output=counts_output,
         trigger_frac=own.get("trigger_frac", profile.trigger_frac),
         keep_frac=own.get("keep_frac", profile.keep_frac),

@@ -62,6 +62,11 @@ class Desk:
     waited_s: float = 0.0
 
     @property
+    def max_tokens(self) -> int:
+        """Tokens of the answer, as sent."""
+        return trigger.output_room(self.state.limits, self.lines.fixed)
+
+    @property
     def session(self) -> Session:
         return self.state.session
 
@@ -71,7 +76,7 @@ class Desk:
         return [m for m in self.pool if m.seq >= first]
 
     def show(self, view: types.View) -> Shown:
-        assembled = render(self.session, self.frame, view, self.messages(view.first_seq), self.head(view), self.state.limits.max_tokens)
+        assembled = render(self.session, self.frame, view, self.messages(view.first_seq), self.head(view), self.max_tokens)
         size, source = budget.measure(self.state, assembled.tokens, view)
         return Shown(view, assembled.request, assembled.tokens, size, source)
 
@@ -154,6 +159,7 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
             trigger.Situation(
                 size=shown.size,
                 lines=desk.lines,
+                background=state.limits.precompute_frac is not None,
                 truncated=truncated.size if truncated else None,
                 swapped=swapped.size if swapped else None,
                 forced=forced,
@@ -167,6 +173,8 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
             if decision.start:
                 jobs.request(state, reason=types.Reason.THRESHOLD, size=shown.size, keep=desk.lines.keep)
             return shown, decision
+        if decision.start:
+            jobs.request(state, reason=types.Reason.THRESHOLD, size=shown.size, keep=desk.lines.keep)
         if decision.action is Action.TRUNCATE and truncated:
             shown = truncated
         elif decision.action is Action.SWAP and swapped:

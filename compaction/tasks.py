@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from celery import shared_task
 
 from compaction import compact as flow
 from compaction import jobs, offload
+from compaction.engine.errors import NotFound
 from compaction.models import Compaction
 
 
 @shared_task(name="compaction.compact", ignore_result=True)
 def compact(job_id: str) -> None:
-    flow.run(job_id)
+    with contextlib.suppress(NotFound):  # erased while the summary was written
+        flow.run(job_id)
 
 
 @shared_task(name="compaction.mirror", ignore_result=True)

@@ -56,11 +56,18 @@ class Lines:
         return self.trigger - self.gain
 
 
-def usable(limits: Limits) -> int:
-    """Tokens that the input may have. At least half of the window, however large `max_tokens` is."""
+def output_room(limits: Limits, fixed: int) -> int:
+    """The `max_tokens` that is sent: what was wanted, but where input and output share the window at most half of it,
+    and less when the fixed part would else leave no room for messages: a shorter answer beats no request."""
     if not limits.counts_output:
-        return limits.window
-    return limits.window - min(limits.max_tokens, limits.window // 2)
+        return limits.max_tokens
+    least = min(limits.max_tokens, max(256, limits.window // 32))
+    return max(least, min(limits.max_tokens, limits.window // 2, limits.window - int(fixed / 0.8)))
+
+
+def usable(limits: Limits, fixed: int = 0) -> int:
+    """Tokens that the input may have beside the answer."""
+    return limits.window - output_room(limits, fixed) if limits.counts_output else limits.window
 
 
 def lines(limits: Limits, fixed: int, *, growth: float = 0.0, summary_s: float = 0.0) -> Lines:
@@ -69,7 +76,7 @@ def lines(limits: Limits, fixed: int, *, growth: float = 0.0, summary_s: float =
     `growth`: recent tokens per second; `summary_s`: seconds that a summary took lately. Together they say how early
     the background work has to begin to be done in time.
     """
-    whole = usable(limits)
+    whole = usable(limits, fixed)
     end = float(whole)
     if limits.max_trigger_tokens:
         end = min(end, max(limits.max_trigger_tokens / limits.trigger_frac, fixed / 0.6))
@@ -123,16 +130,16 @@ class Action(StrEnum):
 class Situation:
     """What a build knows when it asks what to do.
 
-    `truncated`: the size with old tool arguments and results cut, None when nothing is left to cut. `swapped`: the size
+    `background`: summaries are written ahead of need. `truncated`: the size with old tool arguments and results cut, None when nothing is left to cut. `swapped`: the size
     with the ready compaction adopted, None when there is none. `forced`: that compaction was asked for and is shown
     whatever the size. `live`: a job is requested or running. `may_start`: a compaction is worthwhile and no back-off
     holds. `may_wait`: this build may wait for a summary (circuit closed, `max_wait_s` above 0, not yet tried).
-    `may_extract`: there is something a briefing without a model could stand for. `target`: what the size must come
-    down to (the trigger, or less on an overflow rung).
+    `may_extract`: there is something a briefing without a model could stand for.
     """
 
     size: int
     lines: Lines
+    background: bool = True
     truncated: int | None = None
     swapped: int | None = None
     forced: bool = False
@@ -160,8 +167,9 @@ def decide(s: Situation) -> Decision:
         return Decision(Action.SWAP)
     if s.size <= at.trigger:
         return Decision(Action.SEND)
-    if s.truncated is not None and s.truncated <= at.clear:
-        return Decision(Action.TRUNCATE, Reason.THRESHOLD)
+    if s.truncated is not None and s.truncated <= at.clear and (fits or s.background):
+        # Over the window it only bridges the time to a summary; where none is written ahead, one is due now.
+        return Decision(Action.TRUNCATE, Reason.THRESHOLD, start=not fits and s.may_start and not s.live)
     if s.swapped is not None and s.swapped <= at.clear:
         return Decision(Action.SWAP, Reason.THRESHOLD)
     if s.live and fits:
