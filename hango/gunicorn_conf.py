@@ -15,7 +15,8 @@ timeout = 60
 graceful_timeout = int(settings.HANGO_SHUTDOWN_S)
 # A heartbeat file on a slow disk makes gunicorn kill workers that are well.
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - gunicorn makes its own file there
-preload_app = False
+# Loading takes seconds: once for all, before the fork. Nothing is connected by then.
+preload_app = True
 # It would be one socket for all servers of a user, in the home folder.
 control_socket_disable = True
 errorlog = "-"

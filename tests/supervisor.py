@@ -30,6 +30,8 @@ class Supervisor:
             "HANGO_DATABASE_URL": database_url,
             "PORT": str(self.port),
             "HANGO_SHUTDOWN_S": "5",
+            "HANGO_WEB_WORKERS": "1",
+            "HANGO_WORKERS": "1",
             **variables,
         }
         self.log = home.parent / f"log-{home.name}-{self.port}"

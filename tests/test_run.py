@@ -53,9 +53,11 @@ def test_a_taken_port_and_a_taken_home_are_refused_and_ctrl_c_stops_it(start):
     same_home = start(PORT=str(servers.free_port()))
     assert same_home.process.wait(20) == 1
     assert "another hango is running" in same_home.log.read_text()
+    assert running.process.poll() is None, running.log.read_text()
     same_port = start("other", PORT=str(running.port))
     assert same_port.process.wait(20) == 1
     assert f"port {running.port} is taken: set PORT to another" in same_port.log.read_text()
+    assert running.process.poll() is None, running.log.read_text()
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(15) == 0, running.log.read_text()
     assert running.children() == []
