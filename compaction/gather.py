@@ -219,7 +219,7 @@ def frame(body: str) -> types.Frame:
     system = tuple(b for b in system if b.text.strip() or b.kind != "text")
     return types.Frame(
         model=data["model"], system=system, tools=tools, memory=types.blocks_of(data["memory"])[0] if data["memory"] else (),
-        system_as_text=as_text, memory_placement=data["memory_placement"], arg_limit=data["arg_limit"], caching=data["caching"],
+        system_as_text=as_text, memory_placement=data["memory_placement"], compact_tool=data["compact_tool"], arg_limit=data["arg_limit"], caching=data["caching"],
         render_version=data["render_version"],
     )  # fmt: skip
 

@@ -110,13 +110,8 @@ def append(
             types.Message(next_seq + n, _role(messages[i]), parsed[i][0], weights[i], parsed[i][1], messages[i].pinned)
             for n, i in enumerate(new)
         ]
-        taken = _taken(session, plain)
+        plain, used, taken = _with_shown_ids(session, plain)
         # decide
-        used = set(taken)
-        for n, message in enumerate(plain):
-            if ids := [str(b.data["id"]) for b in message.calls]:
-                plain[n] = replace(message, shown_ids=integrity.shown_ids(ids, used, message.seq))
-                used |= {*ids, *(plain[n].shown_ids or ())}
         warnings, open_calls = integrity.warnings(
             plain, json.loads(last["open_calls"] or "[]") if last else (), last["role"] if last else None, compact_tool=session.compact_tool
         )
@@ -184,17 +179,21 @@ def _without_known(messages: Sequence[NewMessage], known: dict[str | None, Messa
     return new
 
 
-def _taken(session: Session, messages: Sequence[types.Message]) -> set[str]:
-    """Which ids that these messages use, or would be shown under instead, the session has used already."""
-    used = [(str(b.data["id"]), m.seq) for m in messages for b in m.calls]
-    taken = _stored_ids(session, {i for i, _ in used})
-    seen: set[str] = set()
-    repeated: set[str] = set()
-    for i, seq in used:
-        if i in taken or i in seen:
-            repeated.add(f"{i}_{seq}")
-        seen.add(i)
-    return taken | _stored_ids(session, repeated)
+def _with_shown_ids(session: Session, messages: Sequence[types.Message]) -> tuple[list[types.Message], set[str], set[str]]:
+    """(the messages with the ids that their calls are shown under, all ids they use, those of them in the session already)."""
+    own = {str(b.data["id"]) for m in messages for b in m.calls}
+    taken = _stored_ids(session, own)
+    while True:
+        used, shown = set(taken), []
+        for message in messages:
+            ids = [str(b.data["id"]) for b in message.calls]
+            chosen = integrity.shown_ids(ids, used, message.seq) if ids else None
+            used |= {*ids, *(chosen or ())}
+            shown.append(replace(message, shown_ids=chosen))
+        clash = _stored_ids(session, used - own - taken)
+        if not clash:
+            return shown, used, taken
+        taken |= clash
 
 
 def _stored_ids(session: Session, ids: set[str]) -> set[str]:

@@ -147,10 +147,11 @@ def assemble(
     """The request that a view shows. The same arguments give the same bytes, whenever it is called.
 
     `messages`: at least those that the view shows, by `seq`. Raises nothing: whether the result is valid is for
-    `integrity.violations` to say.
+    `validator.violations` to say.
     """
+    frame = _plain(frame)
     draft = run(stack, Draft(frame, view, head, tuple(messages), estimator, where, system=frame.system, tools=frame.tools))
-    outgoing, repairs = repair.repair(draft.messages, lead=draft.lead, close=True)
+    outgoing, repairs = repair.repair(draft.messages, lead=draft.lead, compact_tool=frame.compact_tool, close=True)
     tools = draft.tools
     if not tools and (missing := repair.missing_tools(outgoing)):
         tools = missing
@@ -170,6 +171,16 @@ def assemble(
     if draft.lead:
         weight += message_tokens(estimator, draft.lead)
     return Assembled(request, weight)
+
+
+def _plain(frame: Frame) -> Frame:
+    """System, tools and memory without the client's own cache marks and lone surrogates."""
+    return replace(
+        frame,
+        system=tuple(map(sendable.plain, frame.system)),
+        tools=tuple(map(sendable.plain, frame.tools)),
+        memory=tuple(map(sendable.plain, frame.memory)),
+    )
 
 
 def _each(draft: Draft, change: Callable[[Message], tuple[Message, int]]) -> Draft:

@@ -18,6 +18,7 @@ from compaction.engine.types import MEDIA, Block, Role, blocks_of
 Note = Callable[[str, str], None]  # (rule, detail) of one change
 
 EMPTY = "(empty)"
+MAX_IMAGE_BASE64 = 5 * 1024 * 1024  # characters (R61): one larger image would poison every later request
 # A pair of escapes, a lone surrogate (escaped or not), any other escape: read in this order, so that `\\ud800`
 # (an escaped backslash before letters) is no surrogate.
 _ESCAPES = re.compile(
@@ -136,9 +137,9 @@ def _result(block: Block, role: Role, note: Note) -> Block:
     blank = any(b["type"] == "text" and not b["text"].strip() for b in content)
     if blank:
         note("blank-text R4", "a text block in a result holds nothing but white space")
-    elif not any("cache_control" in b for b in content):
+    elif not any("cache_control" in b or _is_oversized(b) for b in content):
         return block
-    kept = [_unmarked(b) for b in inner_blocks(block) if b.kind != "text" or b.text.strip()]
+    kept = [_fitting(_unmarked(b), note) for b in inner_blocks(block) if b.kind != "text" or b.text.strip()]
     return replaced(block, content=f"[{','.join(b.raw for b in kept)}]" if kept else exact.dumps(EMPTY))
 
 
@@ -156,9 +157,23 @@ def _thinking(block: Block, role: Role, note: Note) -> Block | None:
 
 def _media(block: Block, role: Role, note: Note) -> Block:
     if role == "user":
-        return block
+        return _fitting(block, note)
     note(f"assistant-{block.kind}", f"a {block.kind} cannot be sent in an assistant message")
     return replace(Block.text_of(f"[The assistant's {block.kind} is not shown here.]"), marked=block.marked)
+
+
+def _is_oversized(data: dict[str, Any]) -> bool:
+    source = data.get("source")
+    return data.get("type") == "image" and isinstance(source, dict) and len(str(source.get("data", ""))) > MAX_IMAGE_BASE64
+
+
+def _fitting(block: Block, note: Note) -> Block:
+    """The block, or a note in place of an image that no provider takes."""
+    if not _is_oversized(block.data):
+        return block
+    note("image-too-large R61", "an image of more than 5 MB of base64 is left out")
+    size = len(block.data["source"]["data"]) * 3 // 4
+    return replace(Block.text_of(f"[An image of {size:,} bytes is left out here: the provider takes none so large.]"), marked=block.marked)
 
 
 _REPAIRS: dict[str, Callable[[Block, Role, Note], Block | None]] = {

@@ -140,6 +140,7 @@ class Frame:
     memory: tuple[Block, ...] = ()
     system_as_text: bool = False
     memory_placement: Literal["system", "message"] = "system"
+    compact_tool: bool = False  # the request offers `compact_conversation` (API rule 7)
     arg_limit: int = 500  # tokens of a tool argument or result that truncation leaves whole
     caching: bool = True  # the provider takes cache breakpoints
     render_version: int = 1
