@@ -71,7 +71,9 @@ def free_port() -> int:
 @functools.cache
 def _keeper() -> keeper.Keeper:
     """Ends the servers even when this process is killed; the usual end is `atexit`."""
-    return keeper.Keeper()
+    made = keeper.Keeper()
+    atexit.register(made.close)  # the servers' own ends are registered later, so they come before
+    return made
 
 
 def _start_valkey() -> str:
