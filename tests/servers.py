@@ -160,8 +160,14 @@ def _binaries(folder: Path, user: pwd.struct_passwd | None) -> Path:
     try:
         _run_as([str(installed / "bin" / "postgres"), "--version"], user, folder)
     except (OSError, subprocess.CalledProcessError):
-        shutil.copytree(installed, folder / "pginstall", symlinks=True)
-        return folder / "pginstall" / "bin"
+        # With the wheel's own libraries, which the programs look for by a relative path.
+        package = installed.parent
+        copy = folder / "site" / package.name
+        shutil.copytree(installed, copy / installed.name, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, copy.with_name(libraries.name), symlinks=True)
+        return copy / installed.name / "bin"
     return installed / "bin"
 
 
