@@ -1,0 +1,1 @@
+"""`python -m demo`: a long session in a small window, on real input, drawn live and checked at the end."""
