@@ -27,9 +27,15 @@ def body_of(text: str) -> Body:
     stripped = text.strip(" \t\r\n")
     if not stripped:
         return Body("{}")
-    if not isinstance(exact.loads(stripped), dict):
+    if not isinstance(_loads(stripped), dict):
         raise Malformed("the body has to be a JSON object")
     return Body(stripped)
+
+
+def _loads(text: str, reserve: int = 100) -> Any:
+    """Decodes at a deeper stack than anything that reads the text later, so that what is accepted here is never nested too
+    deeply for a build or a worker."""
+    return _loads(text, reserve - 1) if reserve else exact.loads(text)
 
 
 class ExactJSONParser(BaseParser):
@@ -38,7 +44,8 @@ class ExactJSONParser(BaseParser):
     media_type = "application/json"
 
     def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None) -> Body:
-        raw = stream.read()
+        # Not `stream`: only Django's own `body` holds the size limit.
+        raw: bytes = parser_context["request"].body
         try:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
