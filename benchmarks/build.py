@@ -24,7 +24,12 @@ ROUNDS = 60
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="hango-bench-") as home:
-        os.environ.update(HANGO_HOME=home, HANGO_PROVIDER="scripted", HANGO_LOG_LEVEL="ERROR", DJANGO_SETTINGS_MODULE="hango.settings")
+        os.environ.update(
+            HANGO_HOME=home,
+            HANGO_PROVIDER="scripted",
+            HANGO_LOG_LEVEL="ERROR",
+            DJANGO_SETTINGS_MODULE="hango.settings",
+        )
         import django  # noqa: PLC0415 - settings read the environment above
 
         django.setup()
@@ -49,7 +54,7 @@ def _measure() -> None:
 
 def _of_size(size: int) -> tuple[float, int, float, int]:
     """(build ms, its queries, append ms, its queries), medians, of a session with so many stored messages."""
-    from compaction import compact, gather, outgoing  # noqa: PLC0415
+    from compaction import gather, outgoing, ready  # noqa: PLC0415
     from sessions_app import views  # noqa: PLC0415
     from sessions_app.models import Project, Session  # noqa: PLC0415
 
@@ -62,7 +67,7 @@ def _of_size(size: int) -> tuple[float, int, float, int]:
     for at in range(0, stored, 500):
         views.appended(session, [_message(i) for i in range(at, min(stored, at + 500))])
     if size > SHOWN:
-        compact.imported(gather.state(session), "What was done so far.", size - SHOWN + 1)
+        ready.imported(gather.state(session), "What was done so far.", size - SHOWN + 1)
         outgoing.build(session)
     builds: list[float] = []
     adds: list[float] = []
@@ -82,10 +87,17 @@ def _message(seq: int) -> Any:
     if seq % 2 == 0 and seq % 20 == 0:
         return NewMessage("user", json.dumps(f"Question {seq}: {text}"))
     if seq % 2 == 0:
-        return NewMessage("user", json.dumps([{"type": "tool_result", "tool_use_id": f"t{seq - 1}", "content": text}]))
+        return NewMessage(
+            "user", json.dumps([{"type": "tool_result", "tool_use_id": f"t{seq - 1}", "content": text}])
+        )
     if seq % 20 == 19:
         return NewMessage("assistant", json.dumps([{"type": "text", "text": text}]))
-    return NewMessage("assistant", json.dumps([{"type": "tool_use", "id": f"t{seq}", "name": "read_file", "input": {"path": f"src/{seq}.py"}}]))
+    return NewMessage(
+        "assistant",
+        json.dumps(
+            [{"type": "tool_use", "id": f"t{seq}", "name": "read_file", "input": {"path": f"src/{seq}.py"}}]
+        ),
+    )
 
 
 def _timed(call: Callable[..., Any], *arguments: Any) -> float:

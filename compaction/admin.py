@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
@@ -54,14 +55,14 @@ class OfSession(readonly.ReadOnlyAdmin):
 @admin.register(Turn)
 class TurnAdmin(OfSession):
     list_display = [
-        "number", "session_link", "project", "state", "rung", "input_tokens", "coverage", "adopted", "deferred", "stop_reason",
-        "created_at",
+        "number", "session_link", "project", "state", "climbed", "input", "coverage", "marks", "stop_reason",
+        "created",
     ]  # fmt: skip
     list_filter = ["status", "rung", "adopted", "deferred", "session__project"]
     ordering = ["-id"]
     unlisted = (*OF_SESSION, "attempts", "usage", "warnings")
     fieldsets = [
-        (None, {"fields": ["session_link", "number", "state", "rung", "created_at", "closed_at"]}),
+        (None, {"fields": ["session_link", "number", "state", "rung", "created", "closed"]}),
         (
             "View",
             {
@@ -77,7 +78,7 @@ class TurnAdmin(OfSession):
         ),
         ("Answer", {"fields": ["stop_reason", "reported", "answer_digest", "noted"]}),
     ]  # fmt: skip
-    readonly_fields = ["session_link", "state", "coverage", "tries", "reported", "noted", "created_at"]
+    readonly_fields = ["session_link", "state", "coverage", "tries", "reported", "noted", "created", "closed"]
 
     @display(description="coverage")
     def coverage(self, turn: Turn) -> str:
@@ -87,24 +88,29 @@ class TurnAdmin(OfSession):
             f"{name} {first:,}–{before - 1:,}" for name, first, before in parts if before > first
         )
 
-    @display(description="attempts")
-    def tries(self, turn: Turn) -> SafeString | str:
-        return readonly.value(turn.attempts)
+    @display(description="input tokens", ordering="input_tokens")
+    def input(self, turn: Turn) -> str:
+        return f"{turn.input_tokens:,}"
 
-    @display(description="usage")
-    def reported(self, turn: Turn) -> SafeString | str:
-        return readonly.value(turn.usage)
+    @display(description="rung", ordering="rung", label={"overflow": "warning", "truncate": "danger"})
+    def climbed(self, turn: Turn) -> str | None:
+        return turn.rung or None
 
-    @display(description="warnings")
-    def noted(self, turn: Turn) -> SafeString | str:
-        return readonly.value(turn.warnings)
+    @display(description="summary", label={"swapped in": "primary", "deferred": "warning"})
+    def marks(self, turn: Turn) -> str | None:
+        return "swapped in" if turn.adopted else "deferred" if turn.deferred else None
+
+    closed = readonly.field("closed_at", readonly.moment, "closed")
+    tries = readonly.field("attempts", readonly.value)
+    reported = readonly.field("usage", readonly.value)
+    noted = readonly.field("warnings", readonly.value)
 
 
 @admin.register(Compaction)
 class CompactionAdmin(OfSession):
     list_display = [
-        "created_at", "session_link", "project", "state", "kind", "reason", "tokens_before", "tokens_after", "evicted_messages",
-        "evicted", "summarizer_model", "summarizer_usage",
+        "created", "session_link", "project", "state", "kind", "reason", "before_after", "evicted", "history_file",
+        "summarizer",
     ]  # fmt: skip
     list_filter = ["status", "kind", "reason", "session__project"]
     ordering = ["-created_at"]
@@ -112,12 +118,12 @@ class CompactionAdmin(OfSession):
         *OF_SESSION, "summary", "head", "partial", "instructions", "identifiers_found", "identifiers_kept", "ledger", "notes",
     )  # fmt: skip
     fieldsets = [
-        (None, {"fields": ["id", "session_link", "state", "kind", "reason", "turn", "apply", "created_at", "base"]}),
+        (None, {"fields": ["id", "session_link", "state", "kind", "reason", "turn", "apply", "created", "base"]}),
         (
             "Result",
             {
                 "fields": [
-                    "tokens_before", "tokens_after", "evicted_messages", "kept_from", "keep_tokens", "head_tokens",
+                    "before_after", "evicted_messages", "kept_from", "keep_tokens", "head_tokens",
                     "history_path", "mirrored", "prefix_digest",
                 ]
             },
@@ -138,22 +144,36 @@ class CompactionAdmin(OfSession):
         ),
     ]  # fmt: skip
     readonly_fields = [
-        "id", "session_link", "state", "created_at", "history_path", "summary_text", "head_text", "ledger_text",
+        "id", "session_link", "state", "created", "before_after", "history_path", "summary_text", "head_text", "ledger_text",
         "identifiers_lost", "identifiers_held", "instructions_text", "summarizer_usage", "usage_text", "notes_text",
         "partial_text", "error_text",
     ]  # fmt: skip
 
+    @display(description="tokens before → after", ordering="tokens_before")
+    def before_after(self, row: Compaction) -> str:
+        before, after = (
+            readonly.NOTHING if n is None else f"{n:,}" for n in (row.tokens_before, row.tokens_after)
+        )
+        return f"{before} → {after}"
+
+    @display(description="evicted", ordering="evicted_messages")
+    def evicted(self, row: Compaction) -> str:
+        return f"{row.evicted_messages:,}"
+
     @display(description="history")
-    def evicted(self, row: Compaction) -> SafeString | str:
-        return readonly.link(_history(row.session_id), "read") if row.evicted_messages else readonly.NOTHING
+    def history_file(self, row: Compaction) -> SafeString | str:
+        """The path without its folder, which is the same for all."""
+        name = format_html('<span class="hango-file">{}</span>', row.offload_path.rpartition("/")[2])
+        return readonly.link(_history(row), name) if row.offload_path else readonly.NOTHING
 
     @display(description="history path")
     def history_path(self, row: Compaction) -> SafeString | str:
-        return (
-            readonly.link(_history(row.session_id), row.offload_path)
-            if row.offload_path
-            else readonly.NOTHING
-        )
+        return readonly.link(_history(row), row.offload_path) if row.offload_path else readonly.NOTHING
+
+    @display(description="summarizer", ordering="summarizer_model")
+    def summarizer(self, row: Compaction) -> str:
+        used = self.summarizer_usage(row)
+        return f"{row.summarizer_model} · {used}" if row.summarizer_model else used
 
     @display(description="usage and cost")
     def summarizer_usage(self, row: Compaction) -> str:
@@ -165,17 +185,9 @@ class CompactionAdmin(OfSession):
             or readonly.NOTHING
         )
 
-    @display(description="summary")
-    def summary_text(self, row: Compaction) -> SafeString | str:
-        return readonly.text(row.summary)
-
-    @display(description="as it is shown")
-    def head_text(self, row: Compaction) -> SafeString | str:
-        return readonly.text(row.head)
-
-    @display(description="ledger")
-    def ledger_text(self, row: Compaction) -> SafeString | str:
-        return readonly.value(row.ledger)
+    summary_text = readonly.field("summary", readonly.text)
+    head_text = readonly.field("head", readonly.text, "as it is shown")
+    ledger_text = readonly.field("ledger", readonly.value)
 
     @display(description="identifiers lost by the summary")
     def identifiers_lost(self, row: Compaction) -> SafeString | str:
@@ -186,32 +198,18 @@ class CompactionAdmin(OfSession):
     def identifiers_held(self, row: Compaction) -> SafeString | str:
         return readonly.text("\n".join(map(str, row.identifiers_kept)))
 
-    @display(description="instructions")
-    def instructions_text(self, row: Compaction) -> SafeString | str:
-        return readonly.text(row.instructions)
-
-    @display(description="usage")
-    def usage_text(self, row: Compaction) -> SafeString | str:
-        return readonly.value(row.usage)
-
-    @display(description="notes")
-    def notes_text(self, row: Compaction) -> SafeString | str:
-        return readonly.value(row.notes)
-
-    @display(description="partial summary")
-    def partial_text(self, row: Compaction) -> SafeString | str:
-        return readonly.text(row.partial)
-
-    @display(description="error")
-    def error_text(self, row: Compaction) -> SafeString | str:
-        return readonly.text(row.error)
+    instructions_text = readonly.field("instructions", readonly.text)
+    usage_text = readonly.field("usage", readonly.value)
+    notes_text = readonly.field("notes", readonly.value)
+    partial_text = readonly.field("partial", readonly.text, "partial summary")
+    error_text = readonly.field("error", readonly.text)
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
         return (("evicted/<uuid:session_id>/", "compaction_compaction_evicted", _evicted_page),)
 
 
-def _history(session_id: uuid.UUID) -> str:
-    return reverse("admin:compaction_compaction_evicted", args=[session_id])
+def _history(row: Compaction) -> str:
+    return reverse("admin:compaction_compaction_evicted", args=[row.session_id])
 
 
 def _evicted_page(
@@ -231,7 +229,7 @@ def _evicted_page(
         wanted, fault = None, str(error)
     context = model_admin.page(
         request,
-        title="Evicted messages", opts=Session._meta, original=session, session=session, fault=fault, pattern=wanted or "",
+        title="Evicted messages", subtitle=session, opts=Session._meta, original=session, session=session, fault=fault, pattern=wanted or "",
         text=quoting.harmless("".join(lines[:LINES])), offset=offset, through=offset + len(lines[:LINES]),
         earlier=max(0, offset - LINES), later=offset + LINES if len(lines) > LINES else None,
         evicted=offload.evicted_through(session),

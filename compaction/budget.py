@@ -62,7 +62,9 @@ def of(state: gather.State) -> types.Budget:
 
 
 def as_budget(state: gather.State, at: trigger.Lines, size: int, source: str) -> types.Budget:
-    return types.Budget(size, state.limits.window, at.trigger, at.precompute, "usage" if source == "usage" else "estimate")
+    return types.Budget(
+        size, state.limits.window, at.trigger, at.precompute, "usage" if source == "usage" else "estimate"
+    )
 
 
 def _standing(state: gather.State) -> tuple[int, trigger.Lines, types.View, str]:
@@ -70,7 +72,9 @@ def _standing(state: gather.State) -> tuple[int, trigger.Lines, types.View, str]
     last = state.last
     fixed = state.session.fixed_tokens
     if last is not None and replace(view_of(last), last_seq=view.last_seq) == view:
-        estimated = last.estimated_tokens + state.through - gather.weight_before(state.session, last.last_seq + 1)
+        estimated = (
+            last.estimated_tokens + state.through - gather.weight_before(state.session, last.last_seq + 1)
+        )
     else:
         head = state.candidate.head_tokens if view.compaction and state.candidate else 0
         estimated = fixed + head + state.through - gather.weight_before(state.session, view.first_seq)
@@ -80,5 +84,12 @@ def _standing(state: gather.State) -> tuple[int, trigger.Lines, types.View, str]
 
 def _summary_s(state: gather.State) -> float:
     """Seconds that the last finished summary took."""
-    done = next((j for j in state.jobs if j.status == Compaction.Status.READY and j.started_at and j.finished_at), None)
-    return (done.finished_at - done.started_at).total_seconds() if done and done.finished_at and done.started_at else 0.0
+    done = next(
+        (j for j in state.jobs if j.status == Compaction.Status.READY and j.started_at and j.finished_at),
+        None,
+    )
+    return (
+        (done.finished_at - done.started_at).total_seconds()
+        if done and done.finished_at and done.started_at
+        else 0.0
+    )

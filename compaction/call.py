@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from compaction import compact, gather, jobs, outgoing, turns
+from compaction import budget, compact, gather, jobs, outgoing, ready, turns
+from compaction import desk as desks
 from compaction.engine import overflow as ladder
 from compaction.engine.errors import Conflict
 from compaction.engine.types import Reason
@@ -32,37 +33,58 @@ def overflow(session: Session, number: int, error: dict[str, Any] | None = None)
     if turn.status != Turn.Status.OPEN:
         raise Conflict(f"turn {number} is {turn.status}", turn=number)
     state = gather.state(session, turn.max_tokens)
-    desk = outgoing.open_desk(state, None)
-    shown = desk.show(outgoing.budget.view_of(turn))
+    desk = desks.open_desk(state, None)
+    shown = desk.show(budget.view_of(turn))
     refused = max(1, shown.size)
-    desk.note_attempt(turn, error)
+    _note_attempt(turn, error)
     if turn.rung == Turn.Rung.NONE:
         smaller = _compacted(desk, shown, ladder.compaction_target(desk.lines, refused))
         if smaller is not None:
             return Climbed(turn, Turn.Rung.OVERFLOW, outgoing.store(desk, smaller, rung=Turn.Rung.OVERFLOW))
     if turn.rung != Turn.Rung.TRUNCATE:
-        smaller = outgoing.drop(desk, shown, ladder.truncation_target(desk.lines, refused), best_effort=True)
+        smaller = desks.drop(desk, shown, ladder.truncation_target(desk.lines, refused), best_effort=True)
         if smaller.size < refused:
             return Climbed(turn, Turn.Rung.TRUNCATE, outgoing.store(desk, smaller, rung=Turn.Rung.TRUNCATE))
     turns.fail(session, turn)
     return Climbed(turn, Turn.Rung.TRUNCATE, None)
 
 
-def _compacted(desk: outgoing.Desk, shown: outgoing.Shown, target: int) -> outgoing.Shown | None:
+def _compacted(desk: desks.Desk, shown: desks.Shown, target: int) -> desks.Shown | None:
     """The view with a compaction that brings it down to the target: a ready one, one made now, or an extractive one."""
     state = desk.state
-    if ready := _within(desk, shown, state.candidate, target):
-        return ready
+    if waiting := _within(desk, shown, state.candidate, target):
+        return waiting
     if state.limits.max_wait_s > 0 and jobs.may_call(state):
-        job = state.live or jobs.request(state, reason=Reason.OVERFLOW, size=shown.size, keep=desk.lines.keep, turn=state.last.number if state.last else None)
+        job = state.live or jobs.request(
+            state,
+            reason=Reason.OVERFLOW,
+            size=shown.size,
+            keep=desk.lines.keep,
+            turn=state.last.number if state.last else None,
+        )
         compact.wait(job, state.limits.max_wait_s)
         state = desk.state = gather.state(state.session, state.limits.max_tokens)
         if made := _within(desk, shown, state.candidate, target):
             return made
-    return _within(desk, shown, compact.extract(state, desk.lines, shown.size, Reason.OVERFLOW, target), target)
+    return _within(desk, shown, ready.extract(state, desk.lines, shown.size, Reason.OVERFLOW, target), target)
 
 
-def _within(desk: outgoing.Desk, shown: outgoing.Shown, candidate: Compaction | None, target: int) -> outgoing.Shown | None:
-    newer = outgoing.newer(candidate, shown.view) if candidate else None
-    swapped = outgoing.swap_in(desk, shown, newer) if newer else None
+def _within(
+    desk: desks.Desk, shown: desks.Shown, candidate: Compaction | None, target: int
+) -> desks.Shown | None:
+    newer = desks.newer(candidate, shown.view) if candidate else None
+    swapped = desks.swap_in(desk, shown, newer) if newer else None
     return swapped if swapped is not None and swapped.size <= target else None
+
+
+def _note_attempt(turn: Turn, error: dict[str, Any] | None) -> None:
+    """Records on the turn that what it last sent was refused."""
+    known = {k: str(error[k])[:100] for k in ("status", "type", "code") if k in error} if error else {}
+    sent = {
+        "rung": turn.rung or "first",
+        "outcome": "overflow",
+        "digest": turn.digest,
+        "input_tokens": turn.input_tokens,
+    }
+    turn.attempts = [*turn.attempts, sent | known]
+    Turn.objects.filter(pk=turn.pk).update(attempts=turn.attempts)

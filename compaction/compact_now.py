@@ -65,14 +65,9 @@ def _question(request: HttpRequest, sessions: Sequence[Session], model_admin: An
     rows = []
     for session in sessions:
         state = gather.state(session)
-        rows.append(
-            {
-                "session": session,
-                "budget": budget.of(state),
-                "live": state.live,
-                "messages": state.last_seq + 1,
-            }
-        )
+        now = budget.of(state)
+        counts = [f"{n:,}" for n in (state.last_seq + 1, now.input_tokens, now.window, now.trigger)]
+        rows.append({"session": session, "counts": counts, "live": state.live})
     context = model_admin.page(request, title="Compact now", opts=model_admin.opts, rows=rows)
     return TemplateResponse(request, "compaction/admin/compact_now.html", context)
 

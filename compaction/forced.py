@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from compaction import budget, compact, gather, jobs
+from compaction import budget, compact, gather, jobs, ready
 from compaction.engine import cut
 from compaction.engine.errors import Invalid
 from compaction.engine.types import Reason
@@ -50,7 +50,11 @@ def read(body: Body) -> Asked:
     def fault(name: str, rule: str) -> None:
         errors.append({"pointer": f"/{name}", "detail": rule})
 
-    reason, instructions, wait = body.get("reason") or "manual", body.get("instructions") or "", body.get("wait") or False
+    reason, instructions, wait = (
+        body.get("reason") or "manual",
+        body.get("instructions") or "",
+        body.get("wait") or False,
+    )
     summary, kept_from = body.get("summary"), body.get("kept_from")
     if reason not in ("manual", "tool"):
         fault("reason", "has to be manual or tool")
@@ -60,9 +64,13 @@ def read(body: Body) -> Asked:
         fault("wait", "has to be true or false")
     if (summary is None) != (kept_from is None):
         fault("kept_from" if kept_from is None else "summary", "summary and kept_from come together")
-    if summary is not None and (not isinstance(summary, str) or not summary.strip() or len(summary) > MOST_SUMMARY):
+    if summary is not None and (
+        not isinstance(summary, str) or not summary.strip() or len(summary) > MOST_SUMMARY
+    ):
         fault("summary", f"has to be text, not blank, of at most {MOST_SUMMARY:,} characters")
-    if kept_from is not None and (not isinstance(kept_from, int) or isinstance(kept_from, bool) or kept_from < 1):
+    if kept_from is not None and (
+        not isinstance(kept_from, int) or isinstance(kept_from, bool) or kept_from < 1
+    ):
         fault("kept_from", "has to be the seq of the first message kept, 1 or more")
     if errors:
         raise Invalid(f"{errors[0]['pointer']}: {errors[0]['detail']}", errors=errors)
@@ -95,4 +103,4 @@ def _imported(session: Session, summary: str, kept_from: int) -> Done:
     places = [messages[i].seq for i in cut.allowed(messages) if messages[i].seq <= kept_from]
     if not places:
         return Done(None, "skipped", "there is no place to cut at or before kept_from")
-    return Done(compact.imported(state, summary, places[-1]), "done")
+    return Done(ready.imported(state, summary, places[-1]), "done")

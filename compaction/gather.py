@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from django.db.models import Case, F, IntegerField, OuterRef, Q, Subquery, Value, When
 
@@ -16,7 +17,9 @@ from compaction.models import LIVE, Compaction, Frame, Turn
 from sessions_app.models import Message, Session
 
 RENDER_VERSION = 1
-DEFAULT_MAX_TOKENS = 8_192  # of an answer, when neither session nor turn says; non-streaming SDK calls stop at 21,333 (R9)
+DEFAULT_MAX_TOKENS = (
+    8_192  # of an answer, when neither session nor turn says; non-streaming SDK calls stop at 21,333 (R9)
+)
 RECENT = 6  # turns and compactions looked at
 
 
@@ -58,7 +61,9 @@ class State:
     @property
     def reported(self) -> Turn | None:
         """The newest turn whose usage the runtime reported (and that its answer directly followed)."""
-        return next((t for t in self.turns if t.usage and not t.warnings and tokens.context_of(t.usage)), None)
+        return next(
+            (t for t in self.turns if t.usage and not t.warnings and tokens.context_of(t.usage)), None
+        )
 
     def view(self) -> types.View:
         """The view that a new turn inherits: the last turn's, unless its compaction was revoked since."""
@@ -68,10 +73,16 @@ class State:
         if last.compaction is not None and last.compaction.status == Compaction.Status.REVOKED:
             best = self.candidate
             kept_from = best.kept_from or 0 if best else 0
-            return types.View(str(best.pk) if best else None, kept_from, kept_from, last.args_cut_before, 0, self.last_seq)
+            return types.View(
+                str(best.pk) if best else None, kept_from, kept_from, last.args_cut_before, 0, self.last_seq
+            )
         return types.View(
-            str(last.compaction_id) if last.compaction_id else None, last.kept_from, last.first_seq, last.args_cut_before,
-            last.block_limit, self.last_seq,
+            str(last.compaction_id) if last.compaction_id else None,
+            last.kept_from,
+            last.first_seq,
+            last.args_cut_before,
+            last.block_limit,
+            self.last_seq,
         )
 
 
@@ -79,7 +90,9 @@ def state(session: Session, max_tokens: int | None = None) -> State:
     """Five queries. `max_tokens`: of the turn to be built, else the session's."""
     profile = conf.profile(session.model)
     turns = tuple(session.turns.select_related("compaction", "frame").order_by("-number")[:RECENT])
-    jobs = tuple(session.compactions_made.defer("head", "partial", "summary").order_by("-created_at")[:RECENT])
+    jobs = tuple(
+        session.compactions_made.defer("head", "partial", "summary").order_by("-created_at")[:RECENT]
+    )
     newest = session.messages.order_by("-seq").values("seq", "tokens_through", "asks").first()
     return State(
         session=session,
@@ -97,13 +110,17 @@ def state(session: Session, max_tokens: int | None = None) -> State:
 def latest_valid(session: Session, before: int | None = None, models_only: bool = False) -> Compaction | None:
     """The ready compaction with the highest `kept_from` whose covered prefix is what the transcript holds; among equals
     a model's before an extractive one, newer before older (DESIGN 3)."""
-    digest = Message.objects.filter(session=OuterRef("session"), seq=OuterRef("kept_from") - 1).values("digest")[:1]
+    digest = Message.objects.filter(session=OuterRef("session"), seq=OuterRef("kept_from") - 1).values(
+        "digest"
+    )[:1]
     found = session.compactions_made.filter(status=Compaction.Status.READY, kept_from__gt=0)
     if before is not None:
         found = found.filter(kept_from__lte=before)
     if models_only:
         found = found.exclude(kind=Compaction.Kind.EXTRACTIVE)
-    plain_last = Case(When(kind=Compaction.Kind.EXTRACTIVE, then=Value(1)), default=Value(0), output_field=IntegerField())
+    plain_last = Case(
+        When(kind=Compaction.Kind.EXTRACTIVE, then=Value(1)), default=Value(0), output_field=IntegerField()
+    )
     return (
         found.annotate(stored=Subquery(digest), plain=plain_last)
         .filter(stored=F("prefix_digest"))
@@ -127,7 +144,7 @@ def limits(session: Session, profile: ModelProfile, max_tokens: int | None) -> t
         counts_output=counts_output,
         trigger_frac=own.get("trigger_frac", profile.trigger_frac),
         keep_frac=own.get("keep_frac", profile.keep_frac),
-        precompute_frac=own["precompute_frac"] if "precompute_frac" in own else profile.precompute_frac,
+        precompute_frac=own.get("precompute_frac", profile.precompute_frac),
         max_trigger_tokens=own.get("max_trigger_tokens"),
         summary_max_tokens=own.get("summary_max_tokens", profile.summary_max_tokens),
         keep_messages=None if known else 6,
@@ -142,14 +159,24 @@ def limits(session: Session, profile: ModelProfile, max_tokens: int | None) -> t
 def message(row: Message) -> types.Message:
     blocks, as_text = types.blocks_of(row.content)
     return types.Message(
-        seq=row.seq, role="assistant" if row.role == "assistant" else "user", blocks=blocks, tokens=row.tokens, as_text=as_text,
-        pinned=row.pinned, shown_ids=tuple(json.loads(row.shown_ids)) if row.shown_ids else None, produced_on=row.produced_on,
+        seq=row.seq,
+        role="assistant" if row.role == "assistant" else "user",
+        blocks=blocks,
+        tokens=row.tokens,
+        as_text=as_text,
+        pinned=row.pinned,
+        shown_ids=tuple(json.loads(row.shown_ids)) if row.shown_ids else None,
+        produced_on=row.produced_on,
     )
 
 
 def messages(session: Session, first: int, last: int | None = None) -> list[types.Message]:
     """The messages [first, last], oldest first. One query, of the rows that are shown and no others."""
-    rows = session.messages.filter(seq__gte=first).order_by("seq").defer("digest", "client_id", "open_calls", "created_at")
+    rows = (
+        session.messages.filter(seq__gte=first)
+        .order_by("seq")
+        .defer("digest", "client_id", "open_calls", "created_at")
+    )
     return [message(row) for row in (rows.filter(seq__lte=last) if last is not None else rows)]
 
 
@@ -171,7 +198,11 @@ def carried(session: Session, first: int, before: int) -> tuple[list[str], str |
 
 def text_of(asked: types.Message) -> str:
     """A user message's own words; pictures and documents as notes."""
-    return "\n\n".join(b.text if b.kind == "text" else f"[{b.kind}]" for b in asked.blocks if b.kind == "text" or b.kind in types.MEDIA)
+    return "\n\n".join(
+        b.text if b.kind == "text" else f"[{b.kind}]"
+        for b in asked.blocks
+        if b.kind == "text" or b.kind in types.MEDIA
+    )
 
 
 def weight_before(session: Session, seq: int) -> int:
@@ -229,7 +260,9 @@ def stored_frame(session: Session, body: str, last: Turn | None) -> Frame:
     digest = types.digest_of(body)
     if last is not None and last.frame.digest == digest:
         return last.frame
-    return Frame.objects.get_or_create(project_id=session.project_id, digest=digest, defaults={"body": body})[0]
+    return Frame.objects.get_or_create(project_id=session.project_id, digest=digest, defaults={"body": body})[
+        0
+    ]
 
 
 def recent_growth(turns: Sequence[Turn], now: datetime) -> float:
@@ -237,6 +270,6 @@ def recent_growth(turns: Sequence[Turn], now: datetime) -> float:
     closed = [t for t in turns if t.usage or t.input_tokens]
     if len(closed) < 2:
         return 0.0
-    grown = sum(max(0, a.input_tokens - b.input_tokens) for a, b in zip(closed, closed[1:], strict=False))
+    grown = sum(max(0, a.input_tokens - b.input_tokens) for a, b in pairwise(closed))
     seconds = (now - closed[-1].created_at).total_seconds()
     return grown / seconds if seconds > 0 else 0.0

@@ -37,7 +37,13 @@ Status = Compaction.Status
 
 
 def request(
-    state: gather.State, *, reason: Reason, size: int, keep: int, instructions: str = "", turn: int | None = None
+    state: gather.State,
+    *,
+    reason: Reason,
+    size: int,
+    keep: int,
+    instructions: str = "",
+    turn: int | None = None,
 ) -> Compaction:
     """The session's live job, made now if there is none. A forced one joins a live job: what that writes is then shown from
     the next new turn on. `keep`: the model's tokens to keep verbatim. Rings the worker when the transaction commits."""
@@ -65,7 +71,11 @@ def _join(job: Compaction, reason: Reason, keep: int, instructions: str) -> None
     rows = Compaction.objects.filter(pk=job.pk)
     rows.filter(status__in=LIVE).update(apply=Compaction.Apply.NEXT_BUILD)
     rows.filter(status=Status.REQUESTED, folded_through=0).update(
-        reason=reason, keep_tokens=keep, kept_from=None, next_at=None, **({"instructions": instructions} if instructions else {})
+        reason=reason,
+        keep_tokens=keep,
+        kept_from=None,
+        next_at=None,
+        **({"instructions": instructions} if instructions else {}),
     )
     job.refresh_from_db()
 
@@ -96,7 +106,9 @@ def ring_if_due(session: Session, state: gather.State | None = None) -> None:
         return
     ready = state.candidate
     if ready is not None and (ready.kept_from or 0) > view.kept_from:
-        saved = gather.weight_before(session, ready.kept_from or 0) - gather.weight_before(session, view.kept_from)
+        saved = gather.weight_before(session, ready.kept_from or 0) - gather.weight_before(
+            session, view.kept_from
+        )
         if size - int(saved * budget.factor(state)) + ready.head_tokens <= at.clear:
             return
     if due(state, size, at, kept_from=view.kept_from):
@@ -118,12 +130,19 @@ def due(state: gather.State, size: int, at: trigger.Lines, *, kept_from: int) ->
     return size >= (failed.tokens_before or 0) + at.gain
 
 
+def tried_enough(job: Compaction, base: Compaction | None, kept_from: int) -> bool:
+    """Whether an automatic compaction of just this span was tried often enough (DESIGN 5)."""
+    earlier = Compaction.objects.filter(
+        session_id=job.session_id, base=base, kept_from=kept_from, status__in=(Status.FAILED, Status.REJECTED)
+    )
+    return earlier.count() >= MAX_PER_CUT
+
+
 def may_call(state: gather.State) -> bool:
     """Whether a summary could be written now: circuit closed, and no live job told to wait for longer."""
-    live = state.live
-    if live is not None and live.next_at is not None:
-        if (live.next_at - timezone.now()).total_seconds() > state.limits.max_wait_s:
-            return False
+    due_at = state.live.next_at if state.live else None
+    if due_at is not None and (due_at - timezone.now()).total_seconds() > state.limits.max_wait_s:
+        return False
     return not circuit_open()
 
 
@@ -134,11 +153,21 @@ def claim(job_id: str, *, at_once: bool = False) -> Compaction | None:
     """The job, claimed with a lease and a higher fence; None when someone has it or nothing is due. `at_once`: also
     before its `next_at`, for a caller who waits."""
     now = timezone.now()
-    waiting = Q(status=Status.REQUESTED) if at_once else Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
+    waiting = (
+        Q(status=Status.REQUESTED)
+        if at_once
+        else Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
+    )
     claimed = (
         Compaction.objects.filter(pk=job_id)
         .filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now))
-        .update(status=Status.RUNNING, fence=F("fence") + 1, attempts=F("attempts") + 1, lease_until=now + lease(), started_at=now)
+        .update(
+            status=Status.RUNNING,
+            fence=F("fence") + 1,
+            attempts=F("attempts") + 1,
+            lease_until=now + lease(),
+            started_at=now,
+        )
     )
     if not claimed:
         return None
@@ -163,7 +192,15 @@ def save(job: Compaction, **values: object) -> bool:
 def end(job: Compaction, status: Compaction.Status, code: str, detail: str = "") -> None:
     """Ends a job without a summary. Failures hold back the next automatic one for a while."""
     after = timezone.now() + timedelta(seconds=FIRST_BACKOFF_S * 2) if status != Status.SKIPPED else None
-    save(job, status=status, error_code=code, error=detail[:500], finished_at=timezone.now(), next_at=after, lease_until=None)
+    save(
+        job,
+        status=status,
+        error_code=code,
+        error=detail[:500],
+        finished_at=timezone.now(),
+        next_at=after,
+        lease_until=None,
+    )
 
 
 def give_back(job: Compaction, error: ProviderFailed | None = None) -> None:
@@ -172,22 +209,30 @@ def give_back(job: Compaction, error: ProviderFailed | None = None) -> None:
     if error is None:
         values["attempts"] = 0
     else:
-        wait = max(error.retry_after_s or 0.0, random.uniform(0.5, 1.0) * FIRST_BACKOFF_S * 2 ** (job.attempts - 1))  # noqa: S311
-        values |= {"next_at": timezone.now() + timedelta(seconds=min(wait, LONGEST_BACKOFF_S)), "error_code": error.kind or error.code}
+        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
+        wait = max(error.retry_after_s or 0.0, jitter * FIRST_BACKOFF_S * 2 ** (job.attempts - 1))
+        values |= {
+            "next_at": timezone.now() + timedelta(seconds=min(wait, LONGEST_BACKOFF_S)),
+            "error_code": error.kind or error.code,
+        }
     save(job, **values)
 
 
 def reject(compaction_id: str | None) -> None:
     """A compaction that led to an invalid request is never shown again."""
     if compaction_id:
-        Compaction.objects.filter(pk=compaction_id).update(status=Status.REJECTED, error_code="invalid-request")
+        Compaction.objects.filter(pk=compaction_id).update(
+            status=Status.REJECTED, error_code="invalid-request"
+        )
 
 
 def sweep(ring_one: Callable[[str], None] = _send, limit: int = 200) -> int:
     """Rings again for what is due: a lost doorbell, a lease that ran out, a back-off that is over. How many it rang."""
     now = timezone.now()
     waiting = Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
-    rows = Compaction.objects.filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now)).order_by("created_at")
+    rows = Compaction.objects.filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now)).order_by(
+        "created_at"
+    )
     ids = [str(pk) for pk in rows.values_list("pk", flat=True)[:limit]]
     for job_id in ids:
         ring_one(job_id)
@@ -215,4 +260,6 @@ def note_failure(error: ProviderFailed) -> None:
 
 
 def note_success() -> None:
-    Circuit.objects.filter(key_digest=registry.key_digest(), failures__gt=0).update(failures=0, open_until=None, error_code="")
+    Circuit.objects.filter(key_digest=registry.key_digest(), failures__gt=0).update(
+        failures=0, open_until=None, error_code=""
+    )

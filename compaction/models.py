@@ -49,7 +49,9 @@ class Turn(models.Model):
     rung = models.CharField(max_length=10, choices=Rung, default=Rung.NONE, blank=True)
     frame = models.ForeignKey(Frame, on_delete=models.PROTECT, related_name="+")
     # the view (compaction.engine.types.View)
-    compaction = models.ForeignKey("Compaction", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    compaction = models.ForeignKey(
+        "Compaction", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
     kept_from = models.PositiveIntegerField(default=0)
     first_seq = models.PositiveIntegerField(default=0)
     args_cut_before = models.PositiveIntegerField(default=0)
@@ -63,7 +65,9 @@ class Turn(models.Model):
     elements = models.PositiveIntegerField(help_text="How many prompt elements the request has.")
     elements_digest = models.CharField(max_length=64)
     estimated_tokens = models.PositiveIntegerField(help_text="Of the request as sent, in base units.")
-    input_tokens = models.PositiveIntegerField(help_text="As measured when it was built, in the model's tokens.")
+    input_tokens = models.PositiveIntegerField(
+        help_text="As measured when it was built, in the model's tokens."
+    )
     adopted = models.BooleanField(default=False, help_text="This turn swapped to another compaction.")
     deferred = models.BooleanField(default=False)
     attempts = models.JSONField(default=list)
@@ -119,12 +123,18 @@ class Compaction(models.Model):
     status = models.CharField(max_length=12, choices=Status, default=Status.REQUESTED)
     apply = models.CharField(max_length=12, choices=Apply)
     instructions = models.TextField(blank=True, default="")
-    base = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="built_on_this")
+    base = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="built_on_this"
+    )
     kept_from = models.PositiveIntegerField(null=True, blank=True)
     prefix_digest = models.CharField(max_length=64, blank=True, default="")
-    keep_tokens = models.PositiveIntegerField(default=0, help_text="What the cut keeps verbatim, in base units.")
+    keep_tokens = models.PositiveIntegerField(
+        default=0, help_text="What the cut keeps verbatim, in base units."
+    )
     # folding: what a partial summary of a long span covers so far
-    folded_through = models.PositiveIntegerField(default=0, help_text="First message that `partial` does not cover.")
+    folded_through = models.PositiveIntegerField(
+        default=0, help_text="First message that `partial` does not cover."
+    )
     partial = models.TextField(blank=True, default="")
     # the result
     summary = models.TextField(blank=True, default="")
@@ -159,11 +169,17 @@ class Compaction(models.Model):
         ordering = ["session", "created_at"]
         permissions = [("force_compaction", "Can force a compaction")]
         constraints = [
-            models.UniqueConstraint(fields=["session"], condition=models.Q(status__in=LIVE), name="one_live_compaction_per_session"),
+            models.UniqueConstraint(
+                fields=["session"],
+                condition=models.Q(status__in=LIVE),
+                name="one_live_compaction_per_session",
+            ),
         ]
         indexes = [
             models.Index(fields=["session", "status", "kept_from"], name="ready_compactions"),
-            models.Index(fields=["status", "next_at"], condition=models.Q(status__in=LIVE), name="due_compactions"),
+            models.Index(
+                fields=["status", "next_at"], condition=models.Q(status__in=LIVE), name="due_compactions"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ from django.core.files.storage import FileSystemStorage, storages
 from django.db import transaction
 
 from compaction import gather
-from compaction.engine import history
+from compaction.engine import history, types
 from compaction.engine.errors import Malformed
 from compaction.models import Compaction
 from sessions_app.models import Message, Session
@@ -35,7 +35,12 @@ def key(session: Session) -> str:
 
 def evicted_through(session: Session) -> int:
     """First message that no ready compaction covers and no turn dropped: the history ends before it."""
-    ready = session.compactions_made.filter(status=Compaction.Status.READY).order_by("-kept_from").values_list("kept_from", flat=True).first()
+    ready = (
+        session.compactions_made.filter(status=Compaction.Status.READY)
+        .order_by("-kept_from")
+        .values_list("kept_from", flat=True)
+        .first()
+    )
     dropped = session.turns.order_by("-first_seq").values_list("first_seq", flat=True).first()
     return max(ready or 0, dropped or 0)
 
@@ -43,7 +48,7 @@ def evicted_through(session: Session) -> int:
 def markdown(session: Session, through: int) -> Iterator[str]:
     """The messages before `through` as markdown, read page by page."""
 
-    def messages() -> Iterator[gather.types.Message]:
+    def messages() -> Iterator[types.Message]:
         for first in range(0, through, PAGE):
             yield from gather.messages(session, first, min(first + PAGE, through) - 1)
 
@@ -117,9 +122,15 @@ def window(query: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def lines(session: Session, *, offset: int = 0, limit: int | None = None, pattern: str | None = None) -> Iterator[str]:
+def lines(
+    session: Session, *, offset: int = 0, limit: int | None = None, pattern: str | None = None
+) -> Iterator[str]:
     """Lines [offset, offset + limit) of the history; with `pattern` only those that contain it (any case), numbered."""
-    whole = (line for text in markdown(session, evicted_through(session)) for line in text.splitlines(keepends=True))
+    whole = (
+        line
+        for text in markdown(session, evicted_through(session))
+        for line in text.splitlines(keepends=True)
+    )
     if pattern is not None:
         wanted = pattern.casefold()
         whole = (f"{number}: {line}" for number, line in enumerate(whole) if wanted in line.casefold())

@@ -13,7 +13,7 @@ def revoke(row: Compaction) -> list[Compaction]:
         found = [row]
         for one in found:  # grows while it is walked: a chain of summaries is short
             found += list(Compaction.objects.filter(base=one).exclude(status=Compaction.Status.REVOKED))
-        Compaction.objects.filter(pk__in=[one.pk for one in found], status__in=(*LIVE, Compaction.Status.READY)).update(
-            status=Compaction.Status.REVOKED, lease_until=None
-        )
+        Compaction.objects.filter(
+            pk__in=[one.pk for one in found], status__in=(*LIVE, Compaction.Status.READY)
+        ).update(status=Compaction.Status.REVOKED, lease_until=None)
     return found

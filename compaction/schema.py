@@ -9,7 +9,9 @@ from sessions_app.schema import Budget, Change, MessageBody, Shape
 
 class RequestBody(Shape):
     messages = MessageBody(many=True, required=False)
-    memory = serializers.JSONField(required=False, help_text="Text or text blocks; omitted: as in the last turn.")
+    memory = serializers.JSONField(
+        required=False, help_text="Text or text blocks; omitted: as in the last turn."
+    )
     max_tokens = serializers.IntegerField(required=False, min_value=1)
 
 
@@ -37,9 +39,13 @@ class Identifiers(Shape):
 
 class CompactionAnswer(Shape):
     id = serializers.CharField()
-    status = serializers.ChoiceField(choices=["requested", "running", "ready", "failed", "rejected", "skipped", "revoked"])
+    status = serializers.ChoiceField(
+        choices=["requested", "running", "ready", "failed", "rejected", "skipped", "revoked"]
+    )
     kind = serializers.ChoiceField(choices=["model", "extractive", "imported"])
-    reason = serializers.ChoiceField(choices=["threshold", "overflow", "tool", "truncate", "manual", "imported"])
+    reason = serializers.ChoiceField(
+        choices=["threshold", "overflow", "tool", "truncate", "manual", "imported"]
+    )
     turn = serializers.IntegerField(allow_null=True)
     kept_from = serializers.IntegerField(allow_null=True)
     evicted_messages = serializers.IntegerField()
@@ -87,7 +93,9 @@ class CompletedAnswer(Shape):
 
 
 class OverflowBody(Shape):
-    error = serializers.DictField(required=False, allow_null=True, help_text="The provider's error: status, type, code, message.")
+    error = serializers.DictField(
+        required=False, allow_null=True, help_text="The provider's error: status, type, code, message."
+    )
 
 
 class OverflowAnswer(Shape):
@@ -101,7 +109,9 @@ class CompactBody(Shape):
     reason = serializers.ChoiceField(choices=["manual", "tool"], required=False)
     instructions = serializers.CharField(required=False)
     wait = serializers.BooleanField(required=False)
-    summary = serializers.CharField(required=False, help_text="Together with kept_from: a compaction written elsewhere.")
+    summary = serializers.CharField(
+        required=False, help_text="Together with kept_from: a compaction written elsewhere."
+    )
     kept_from = serializers.IntegerField(required=False, min_value=1)
 
 

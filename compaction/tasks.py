@@ -20,7 +20,11 @@ def compact(job_id: str) -> None:
 
 @shared_task(name="compaction.mirror", ignore_result=True)
 def mirror(compaction_id: str) -> None:
-    row = Compaction.objects.select_related("session").filter(pk=compaction_id, status=Compaction.Status.READY).first()
+    row = (
+        Compaction.objects.select_related("session")
+        .filter(pk=compaction_id, status=Compaction.Status.READY)
+        .first()
+    )
     if row is not None and offload.mirror(row.session, offload.evicted_through(row.session)):
         Compaction.objects.filter(session=row.session, status=Compaction.Status.READY).update(mirrored=True)
 

@@ -42,7 +42,12 @@ def open_turn(session: Session) -> Turn | None:
 
 
 def complete(
-    session: Session, number: int, message: append.NewMessage, stop_reason: str, usage: dict[str, Any] | None, answer: str
+    session: Session,
+    number: int,
+    message: append.NewMessage,
+    stop_reason: str,
+    usage: dict[str, Any] | None,
+    answer: str,
 ) -> Closed:
     """Stores the assistant's message and closes the turn. Completing again with the same body gives the same answer.
 
@@ -51,7 +56,9 @@ def complete(
     turn = get(session, number)
     digest = types.digest_of(answer)
     with transaction.atomic():
-        if not _close(turn, Turn.Status.COMPLETED, stop_reason=stop_reason, usage=usage, answer_digest=digest):
+        if not _close(
+            turn, Turn.Status.COMPLETED, stop_reason=stop_reason, usage=usage, answer_digest=digest
+        ):
             turn.refresh_from_db()
             if turn.answer_digest != digest:
                 raise Conflict(f"turn {number} is {turn.status} already, by another answer", turn=number)
@@ -60,7 +67,10 @@ def complete(
         seq = stored.rows[0].seq
         warnings = [f"{w.rule}: {w.detail}" for w in stored.warnings]
         if seq != turn.last_seq + 1:
-            warnings.insert(0, "messages-since-build: the answer was stored after messages that it has not seen; its usage is no anchor")
+            warnings.insert(
+                0,
+                "messages-since-build: the answer was stored after messages that it has not seen; its usage is no anchor",
+            )
             Turn.objects.filter(pk=turn.pk).update(warnings=warnings[:1])
         _count(session, turn, usage)
         note_compact_tool(session, stored.rows)
@@ -101,10 +111,16 @@ def note_compact_tool(session: Session, rows: Sequence[Message]) -> None:
 
 def _close(turn: Turn, status: Turn.Status, **values: object) -> bool:
     """Compare-and-set on the status: the first one closes the turn."""
-    return bool(Turn.objects.filter(pk=turn.pk, status=Turn.Status.OPEN).update(status=status, closed_at=timezone.now(), **values))
+    return bool(
+        Turn.objects.filter(pk=turn.pk, status=Turn.Status.OPEN).update(
+            status=status, closed_at=timezone.now(), **values
+        )
+    )
 
 
 def _count(session: Session, turn: Turn, usage: dict[str, Any] | None) -> None:
     """The one UPDATE of the session in a turn, at its boundary, whatever was retried inside it."""
     used = tokens.context_of(usage or {}) or turn.input_tokens
-    Session.objects.filter(pk=session.pk).update(last_input_tokens=used, compactions=F("compactions") + (1 if turn.adopted else 0))
+    Session.objects.filter(pk=session.pk).update(
+        last_input_tokens=used, compactions=F("compactions") + (1 if turn.adopted else 0)
+    )

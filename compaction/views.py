@@ -6,21 +6,22 @@ import re
 from typing import Any
 
 from django.http import HttpResponse, StreamingHttpResponse
-from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, OpenApiTypes, extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from compaction import budget, call, compact, forced, gather, offload, outgoing, revoke, schema, turns
+from compaction import call, desk, forced, offload, outgoing, revoke, schema, shapes, turns
 from compaction.engine import exact, types
-from compaction.engine.errors import ContextError, Invalid, Malformed, NotFound
-from compaction.models import LIVE, Compaction
+from compaction.engine.errors import ContextError, Invalid, NotFound
+from compaction.models import Compaction
 from sessions_app import append, serializers
 from sessions_app.http import Raw, answer, body_of, idempotent, session_of
 from sessions_app.models import Session
 from sessions_app.parsers import Body
-from sessions_app.views import Newest, appended, shown_budget, warning
+from sessions_app.views import Newest, appended, warning
 
 OVERFLOW_STOP = "model_context_window_exceeded"
 
@@ -41,13 +42,18 @@ class Requests(APIView):
             if stored is not None:  # nothing is lost: the caller has to know that its messages are stored
                 error.extra |= {"appended": [row.seq for row in stored.rows], "next_seq": stored.next_seq}
             raise
-        return answer(_built(built) | {"warnings": [warning(w) for w in stored.warnings] if stored else []}, headers=_timing(built))
+        return answer(
+            shapes.built(built) | {"warnings": [warning(w) for w in stored.warnings] if stored else []},
+            headers=shapes.timing(built),
+        )
 
 
 class Complete(APIView):
     """The model's answer: closes the turn."""
 
-    @extend_schema(operation_id="turns_complete", request=schema.CompleteBody, responses=schema.CompletedAnswer)
+    @extend_schema(
+        operation_id="turns_complete", request=schema.CompleteBody, responses=schema.CompletedAnswer
+    )
     def post(self, request: Request, public_id: str, number: int) -> HttpResponse:
         body = body_of(request, ("message", "stop_reason", "usage"))
         stop_reason = body.get("stop_reason") or ""
@@ -59,7 +65,9 @@ class Complete(APIView):
             errors.append({"pointer": "/usage", "detail": "has to be an object"})
         session = session_of(request, public_id)
         if not errors and stop_reason == OVERFLOW_STOP:
-            return answer(_climbed(call.overflow(session, number, {"type": OVERFLOW_STOP, "status": 200})))
+            return answer(
+                shapes.climbed(call.overflow(session, number, {"type": OVERFLOW_STOP, "status": 200}))
+            )
         if not isinstance(body.get("message"), dict):
             errors.append({"pointer": "/message", "detail": "has to be the assistant's message"})
         else:
@@ -70,20 +78,29 @@ class Complete(APIView):
         if errors:
             raise Invalid(f"{errors[0]['pointer']}: {errors[0]['detail']}", errors=errors)
         closed = turns.complete(session, number, message, stop_reason, usage, exact.dumps(dict(body)))
-        return answer({"status": closed.turn.status, "turn": number, "seq": closed.seq, "warnings": list(closed.warnings)})
+        return answer(
+            {
+                "status": closed.turn.status,
+                "turn": number,
+                "seq": closed.seq,
+                "warnings": list(closed.warnings),
+            }
+        )
 
 
 class Overflow(APIView):
     """The caller's own model call overflowed: the next rung."""
 
-    @extend_schema(operation_id="turns_overflow", request=schema.OverflowBody, responses=schema.OverflowAnswer)
+    @extend_schema(
+        operation_id="turns_overflow", request=schema.OverflowBody, responses=schema.OverflowAnswer
+    )
     def post(self, request: Request, public_id: str, number: int) -> HttpResponse:
         error = body_of(request, ("error",)).get("error")
         if error is not None and not isinstance(error, dict | str):
             raise Invalid("error", errors=[{"pointer": "/error", "detail": "has to be the provider's error"}])
         session = session_of(request, public_id)
         climbed = call.overflow(session, number, error if isinstance(error, dict) else None)
-        return answer(_climbed(climbed))
+        return answer(shapes.climbed(climbed))
 
 
 class SentRequest(APIView):
@@ -92,7 +109,7 @@ class SentRequest(APIView):
     @extend_schema(operation_id="turns_request", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, public_id: str, number: int) -> HttpResponse:
         turn = turns.get(session_of(request, public_id), number)
-        text = outgoing.rebuild(turn)
+        text = desk.rebuild(turn)
         return answer({"turn": number, "request": Raw(text), "digest": types.digest_of(text)})
 
 
@@ -102,10 +119,17 @@ class Compactions(APIView):
     @extend_schema(operation_id="compactions_list", responses=schema.CompactionPage)
     def get(self, request: Request, public_id: str) -> HttpResponse:
         pages = Newest()
-        found = pages.paginate_queryset(session_of(request, public_id).compactions_made.all(), request, view=self) or []
-        return answer({"results": [compaction(row) for row in found], "next": pages.get_next_link()})
+        found = (
+            pages.paginate_queryset(session_of(request, public_id).compactions_made.all(), request, view=self)
+            or []
+        )
+        return answer({"results": [shapes.compaction(row) for row in found], "next": pages.get_next_link()})
 
-    @extend_schema(operation_id="compactions_create", request=schema.CompactBody, responses={201: schema.CompactAnswer, 202: schema.CompactAnswer})
+    @extend_schema(
+        operation_id="compactions_create",
+        request=schema.CompactBody,
+        responses={201: schema.CompactAnswer, 202: schema.CompactAnswer},
+    )
     def post(self, request: Request, public_id: str) -> HttpResponse:
         body = body_of(request, ("reason", "instructions", "wait", "summary", "kept_from"))
         session = session_of(request, public_id)
@@ -126,7 +150,7 @@ class OneCompaction(APIView):
 
     @extend_schema(operation_id="compactions_retrieve", responses=schema.CompactionAnswer)
     def get(self, request: Request, public_id: str, cid: str) -> HttpResponse:
-        return answer(compaction(_compaction(request, public_id, cid)))
+        return answer(shapes.compaction(_compaction(request, public_id, cid)))
 
     @extend_schema(operation_id="compactions_revoke", responses={204: None})
     def delete(self, request: Request, public_id: str, cid: str) -> HttpResponse:
@@ -161,74 +185,18 @@ class History(APIView):
     def get(self, request: Request, public_id: str) -> HttpResponse | StreamingHttpResponse:
         session = session_of(request, public_id)
         lines = offload.lines(session, **offload.window(request.query_params))
-        return StreamingHttpResponse((line.encode("utf-8", "replace") for line in lines), content_type="text/markdown; charset=utf-8")
-
-
-# --- how things are shown
-
-
-def _built(built: outgoing.Built) -> dict[str, Any]:
-    turn, shown, state = built.turn, built.shown, built.state
-    view = shown.view
-    standing = budget.as_budget(state, built.lines, shown.size, shown.source)
-    used = built.compaction
-    return {
-        "turn": turn.number,
-        "request": Raw(built.body),
-        "budget": shown_budget(standing),
-        "coverage": {
-            "summarised": [0, view.kept_from - 1] if view.kept_from else None,
-            "dropped": [view.kept_from, view.first_seq - 1] if view.first_seq > view.kept_from else None,
-            "verbatim": [view.first_seq, view.last_seq],
-        },
-        "compaction": compaction(used) | {"applied_now": turn.adopted} if used else None,
-        "work": work(state.session),
-        "deferred": turn.deferred,
-        "repairs": [warning(r) for r in shown.request.repairs],
-        "truncated_tool_args": shown.request.truncated,
-        "prefix_changed": built.prefix_changed,
-        "digest": turn.digest,
-    }
-
-
-def _timing(built: outgoing.Built) -> dict[str, str]:
-    """How long this build waited for a compaction, as a standard header that tools show."""
-    return {"Server-Timing": f"compaction;dur={built.waited_s * 1000:.1f}"}
-
-
-def _climbed(climbed: call.Climbed) -> dict[str, Any]:
-    if climbed.built is None:
-        return {
-            "status": "failed", "rung": climbed.rung, "turn": climbed.turn.number, "attempts": climbed.turn.attempts,
-            "detail": "the context overflow could not be cured: the request is refused even when compacted and truncated",
-        }  # fmt: skip
-    return {"status": "retry", "rung": climbed.rung} | _built(climbed.built)
-
-
-def work(session: Session) -> dict[str, Any]:
-    """The state of the session's background work."""
-    job = session.compactions_made.exclude(status=Compaction.Status.REVOKED).order_by("-created_at").first()
-    if job is None or job.status == Compaction.Status.SKIPPED:
-        return {"state": "idle", "code": None, "compaction": None}
-    failed = job.status in (Compaction.Status.FAILED, Compaction.Status.REJECTED)
-    return {"state": "failed" if failed else job.status, "code": job.error_code or None, "compaction": str(job.pk)}
-
-
-def compaction(row: Compaction) -> dict[str, Any]:
-    return {
-        "id": str(row.pk), "status": row.status, "kind": row.kind, "reason": row.reason, "turn": row.turn, "kept_from": row.kept_from,
-        "evicted_messages": row.evicted_messages, "tokens_before": row.tokens_before, "tokens_after": row.tokens_after,
-        "summary": row.summary, "offload_path": row.offload_path,
-        "summarizer": {"model": row.summarizer_model or None, "usage": row.usage, "cost_usd": str(row.cost_usd) if row.cost_usd is not None else None},
-        "identifiers": {"found": len(row.identifiers_found), "kept": len(row.identifiers_kept)}, "ledger": row.ledger,
-        "error_code": row.error_code or None, "created_at": row.created_at.isoformat(),
-        "finished_at": row.finished_at.isoformat() if row.finished_at else None,
-    }  # fmt: skip
+        return StreamingHttpResponse(
+            (line.encode("utf-8", "replace") for line in lines), content_type="text/markdown; charset=utf-8"
+        )
 
 
 def _forced(session: Session, asked: forced.Asked) -> HttpResponse:
     done = forced.compact_session(session, asked)
-    members = compaction(done.row) | {"outcome": done.outcome} if done.row else {"id": None, "outcome": done.outcome}
+    members = (
+        shapes.compaction(done.row) | {"outcome": done.outcome}
+        if done.row
+        else {"id": None, "outcome": done.outcome}
+    )
     members |= {"detail": done.detail} if done.detail else {}
     members |= {"asked_kept_from": asked.kept_from} if asked.kept_from is not None else {}
     return answer(members, status=202 if done.outcome == "queued" else 201)
@@ -239,7 +207,11 @@ def _forced(session: Session, asked: forced.Asked) -> HttpResponse:
 
 def _compaction(request: Request, public_id: str, cid: str) -> Compaction:
     session = session_of(request, public_id)
-    found = session.compactions_made.filter(pk=cid).first() if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", cid) else None
+    found = (
+        session.compactions_made.filter(pk=cid).first()
+        if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", cid)
+        else None
+    )
     if found is None:
         raise NotFound("there is no compaction of this id")
     return found
@@ -256,8 +228,9 @@ def _memory(body: Body) -> str | None:
         return f'[{{"type":"text","text":{body.texts["memory"]}}}]'
     try:
         serializers.text_blocks(value)
-    except serializers.serializers.ValidationError as error:
-        raise Invalid(f"/memory: {error.detail[0]}", errors=[{"pointer": "/memory", "detail": str(error.detail[0])}]) from None
+    except ValidationError as error:
+        detail = "; ".join(str(part) for part in error.detail)
+        raise Invalid(f"/memory: {detail}", errors=[{"pointer": "/memory", "detail": detail}]) from None
     return body.texts["memory"]
 
 
@@ -266,7 +239,8 @@ def _max_tokens(body: Body) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= serializers.MOST_TOKENS:
-        raise Invalid("/max_tokens", errors=[{"pointer": "/max_tokens", "detail": "has to be a whole number, 1 or more"}])
+        raise Invalid(
+            "/max_tokens",
+            errors=[{"pointer": "/max_tokens", "detail": "has to be a whole number, 1 or more"}],
+        )
     return value
-
-

@@ -39,13 +39,13 @@ def problem(
     )
 
 
-def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:  # noqa: PLR0911 - a table
     """DRF's exception handler. None lets Django answer with its own 500, which `server_error` writes."""
     if isinstance(error, ContextError):
         if error.status >= 500:
             log.error("%s: %s", error.code, error.detail)
-        members = {**({"errors": error.errors} if error.errors else {}), **error.extra}
-        return problem(error.code, error.status, error.detail, **members)
+        members = {"errors": error.errors} if error.errors else {}
+        return problem(error.code, error.status, error.detail, None, **members, **error.extra)
     if isinstance(error, RequestDataTooBig):
         return problem(
             "body-too-large",
@@ -65,7 +65,7 @@ def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     if isinstance(error, PermissionDenied):
         return problem("not-allowed", status.HTTP_403_FORBIDDEN, "this key may not do that")
     if isinstance(error, exceptions.APIException):
-        headers = {"WWW-Authenticate": error.auth_header} if getattr(error, "auth_header", None) else {}
+        headers = {"WWW-Authenticate": header} if (header := getattr(error, "auth_header", None)) else {}
         if getattr(error, "wait", None):
             headers["Retry-After"] = str(int(error.wait) + 1)  # type: ignore[attr-defined]
         return problem(

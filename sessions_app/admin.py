@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
@@ -48,7 +49,7 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
 
 @admin.register(Project)
 class ProjectAdmin(readonly.ReadOnlyAdmin):
-    list_display = ["name", "created_at"]
+    list_display = ["name", "created"]
     search_fields = ["name"]
     fields = ["name", "id", "created_at"]
     ordering = ["name"]
@@ -58,7 +59,7 @@ class ProjectAdmin(readonly.ReadOnlyAdmin):
 class ApiKeyAdmin(readonly.ReadOnlyAdmin):
     """Keys are made by `manage.py make_key` and shown once. Neither key nor digest is on any page."""
 
-    list_display = ["prefix", "name", "project", "created_at", "revoked_at"]
+    list_display = ["prefix", "name", "project", "created", "revoked_at"]
     list_filter = ["project"]
     list_select_related = ["project"]
     search_fields = ["prefix", "name"]
@@ -83,7 +84,7 @@ class HasCompactions(admin.SimpleListFilter):
 @admin.register(Session)
 class SessionAdmin(readonly.ReadOnlyAdmin):
     list_display = [
-        "public_id", "project", "model", "stored", "last_input_tokens", "of_window", "compactions", "work", "created_at",
+        "public_id", "project", "model", "stored", "input_of_window", "compactions", "work", "created",
     ]  # fmt: skip
     list_filter = ["project", "model", HasCompactions]
     list_select_related = ["project"]
@@ -92,8 +93,8 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
     actions = ["compact_now"]
     actions_detail = ["transcript", "turns", "compactions_made", "history_file", "compact_this"]
     fieldsets = [
-        (None, {"fields": ["public_id", "project", "model", "created_at", "id"]}),
-        ("Context", {"fields": ["context_now", "last_input_tokens", "compactions", "work", "stored"]}),
+        (None, {"fields": ["public_id", "project", "model", "created", "key"]}),
+        ("Context", {"fields": ["context_now", "input_of_window", "compactions", "work", "stored"]}),
         (
             "Settings",
             {
@@ -106,7 +107,7 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
         ("System and tools", {"fields": ["fixed_tokens", "system_text", "tools_text"]}),
     ]  # fmt: skip
     readonly_fields = [
-        "created_at", "id", "context_now", "work", "stored", "limits_text", "history_path", "metadata_text", "system_text",
+        "created", "key", "context_now", "input_of_window", "work", "stored", "limits_text", "history_path", "metadata_text", "system_text",
         "tools_text",
     ]  # fmt: skip
 
@@ -121,12 +122,16 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
     def stored(self, session: Any) -> int:
         return 0 if session.newest is None else session.newest + 1
 
-    @display(description="of window")
-    def of_window(self, session: Session) -> str:
+    @display(description="last input tokens", ordering="last_input_tokens")
+    def input_of_window(self, session: Session) -> str:
         window = gather.limits(session, conf.profile(session.model), None).window
-        return f"{session.last_input_tokens / window:.0%} of {window:,}"
+        return f"{session.last_input_tokens:,} of {window:,} ({session.last_input_tokens / window:.0%})"
 
-    @display(description="compaction under way", label={"requested": "info", "running": "warning"})
+    @display(description="key")
+    def key(self, session: Session) -> str:
+        return str(session.pk)
+
+    @display(description="under way", label={"requested": "info", "running": "warning"})
     def work(self, session: Any) -> str | None:
         return session.live or None
 
@@ -140,17 +145,9 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
     def system_text(self, session: Session) -> SafeString | str:
         return readonly.text(readable.system(session.system))
 
-    @display(description="tools")
-    def tools_text(self, session: Session) -> SafeString | str:
-        return readonly.json_text(session.tools)
-
-    @display(description="metadata")
-    def metadata_text(self, session: Session) -> SafeString | str:
-        return readonly.json_text(session.metadata)
-
-    @display(description="limits")
-    def limits_text(self, session: Session) -> SafeString | str:
-        return readonly.value(session.limits)
+    tools_text = readonly.field("tools", readonly.json_text)
+    metadata_text = readonly.field("metadata", readonly.json_text)
+    limits_text = readonly.field("limits", readonly.value)
 
     # --- where a session's page leads to
 
@@ -178,18 +175,10 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
         )
         turn = session.turns.order_by("-number").first()
         last = -1 if session.newest is None else session.newest
-        names: dict[str, str] = {}
-        shown = [
-            {
-                "row": row,
-                "place": _place(row.seq, turn),
-                "parts": readable.parts(row.content, names, None if whole else readable.LONGEST),
-            }
-            for row in rows
-        ]
+        shown = _shown(rows, turn, session.limits.get("tool_arg_max_tokens", conf.ARG_LIMIT), whole)
         context = self.page(
             request,
-            title="Transcript", opts=self.opts, original=session, session=session, turn=turn, shown=shown, whole=whole,
+            title="Transcript", subtitle=session, opts=self.opts, original=session, session=session, turn=turn, shown=shown, whole=whole,
             last=last, first=first, through=min(first + size - 1, last), earlier=max(0, first - PAGE),
             later=first + size, newest=max(0, last - PAGE + 1), start_of_page=first // PAGE * PAGE,
         )  # fmt: skip
@@ -212,9 +201,7 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
             f"{reverse('admin:compaction_compaction_changelist')}?session__id__exact={session.pk}"
         )
 
-    @action(
-        description="Evicted messages", url_path="evicted", icon="history_edu", permissions=["read_messages"]
-    )
+    @action(description="Evicted", url_path="evicted", icon="history_edu", permissions=["read_messages"])
     def history_file(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return redirect("admin:compaction_compaction_evicted", self._session(request, object_id).pk)
 
@@ -254,12 +241,23 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
         return redirect(f"{reverse('admin:transcript_session_compact_now')}?session={session.pk}")
 
 
-def _place(seq: int, turn: Turn | None) -> tuple[str, str]:
-    """(badge, its colour): what the newest turn makes of the message."""
-    if turn is None or seq > turn.last_seq:
+def _shown(rows: Iterable[Message], turn: Turn | None, arg_limit: int, whole: bool) -> list[dict[str, Any]]:
+    """What the transcript's template draws of each message."""
+    shown, names = [], dict[str, str]()
+    for row in rows:
+        parts = readable.parts(row.content, names, None if whole else readable.LONGEST)
+        cuttable = row.tokens > arg_limit and any(p.kind in ("call", "result", "error") for p in parts)
+        place = _place(row, turn, cuttable)
+        shown.append({"row": row, "tokens": f"{row.tokens:,}", "place": place, "parts": parts})
+    return shown
+
+
+def _place(row: Message, turn: Turn | None, cuttable: bool) -> tuple[str, str]:
+    """(badge, its colour): what the newest turn makes of the message. `cuttable`: it has parts that truncation cuts."""
+    if turn is None or row.seq > turn.last_seq:
         return "not sent yet", "default"
-    if seq < turn.kept_from:
+    if row.seq < turn.kept_from:
         return "summarised", "info"
-    if seq < turn.first_seq:
+    if row.seq < turn.first_seq:
         return "dropped", "danger"
-    return ("shown, large parts cut", "warning") if seq < turn.args_cut_before else ("shown", "success")
+    return ("shown, cut", "warning") if cuttable and row.seq < turn.args_cut_before else ("shown", "success")

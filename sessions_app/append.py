@@ -38,7 +38,9 @@ FIELDS = {"role", "content", "client_id", "pinned"}
 def parse(text: str, pointer: str = "/messages") -> list[NewMessage]:
     """The messages of a JSON array text. Raises `Invalid` with every fault: its message and the rule (API.md rule 4)."""
     if not text.lstrip().startswith("["):
-        raise Invalid("messages has to be a list", errors=[{"pointer": pointer, "detail": "has to be a list"}])
+        raise Invalid(
+            "messages has to be a list", errors=[{"pointer": pointer, "detail": "has to be a list"}]
+        )
     found: list[NewMessage] = []
     errors: list[dict[str, str]] = []
     for index, (value, start, end) in enumerate(exact.elements(text)):
@@ -60,11 +62,17 @@ def parse_one(text: str, here: str, ignore_unknown: bool = False) -> tuple[NewMe
         spans = {key: (value, text[start:end]) for key, value, start, end in exact.members(text)}
     except Malformed as error:
         return NewMessage("", "null"), [{"pointer": here, "detail": error.detail}]
-    faults = [] if ignore_unknown else [{"pointer": f"{here}/{k}", "detail": "unknown field"} for k in spans.keys() - FIELDS]
+    faults = (
+        []
+        if ignore_unknown
+        else [{"pointer": f"{here}/{k}", "detail": "unknown field"} for k in spans.keys() - FIELDS]
+    )
     role, content = spans.get("role", (None, ""))[0], spans.get("content", (None, "null"))
     faults += integrity.malformed(role, content[0], here)
     client_id, pinned = spans.get("client_id", (None, ""))[0], spans.get("pinned", (False, ""))[0]
-    if client_id is not None and not (isinstance(client_id, str) and 0 < len(client_id) <= 200 and "\0" not in client_id):
+    if client_id is not None and not (
+        isinstance(client_id, str) and 0 < len(client_id) <= 200 and "\0" not in client_id
+    ):
         faults.append({"pointer": f"{here}/client_id", "detail": "has to be a string of 1 to 200 characters"})
     if not isinstance(pinned, bool):
         faults.append({"pointer": f"{here}/pinned", "detail": "has to be true or false"})
@@ -100,25 +108,42 @@ def append(
     # gather
     with transaction.atomic():
         Session.objects.select_for_update(no_key=True).only("pk").get(pk=session.pk)
-        last = session.messages.order_by("-seq").values("seq", "role", "tokens_through", "digest", "open_calls").first()
+        last = (
+            session.messages.order_by("-seq")
+            .values("seq", "role", "tokens_through", "digest", "open_calls")
+            .first()
+        )
         next_seq = last["seq"] + 1 if last else 0
         if expected_seq is not None and expected_seq != next_seq:
-            raise Conflict(f"the next seq is {next_seq}, not {expected_seq}", expected_seq=expected_seq, next_seq=next_seq)
+            raise Conflict(
+                f"the next seq is {next_seq}, not {expected_seq}",
+                expected_seq=expected_seq,
+                next_seq=next_seq,
+            )
         known = _known(session, messages)
         new = _without_known(messages, known)
         plain = [
-            types.Message(next_seq + n, _role(messages[i]), parsed[i][0], weights[i], parsed[i][1], messages[i].pinned)
+            types.Message(
+                next_seq + n, _role(messages[i].role), parsed[i][0], weights[i], parsed[i][1], messages[i].pinned
+            )
             for n, i in enumerate(new)
         ]
         plain, used, taken = _with_shown_ids(session, plain)
         # decide
         warnings, open_calls = integrity.warnings(
-            plain, json.loads(last["open_calls"] or "[]") if last else (), last["role"] if last else None, compact_tool=session.compact_tool
+            plain,
+            json.loads(last["open_calls"] or "[]") if last else (),
+            _role(last["role"]) if last else None,
+            compact_tool=session.compact_tool,
         )
         if session.strict and warnings:
             raise Invalid(
                 f"{warnings[0].rule}: {warnings[0].detail}",
-                errors=[{"pointer": f"/messages/{new[w.seq - next_seq]}", "detail": f"{w.rule}: {w.detail}"} for w in warnings if w.seq is not None],
+                errors=[
+                    {"pointer": f"/messages/{new[w.seq - next_seq]}", "detail": f"{w.rule}: {w.detail}"}
+                    for w in warnings
+                    if w.seq is not None
+                ],
             )
         # apply
         digest, through = (last["digest"], last["tokens_through"]) if last else ("", 0)
@@ -126,12 +151,23 @@ def append(
         for i, message in zip(new, plain, strict=True):
             through += message.tokens
             digest = types.digest_of(f"{digest}\n{message.role}\n{messages[i].content}")
-            first = message.seq == next_seq and message.role == "assistant" and produced_at in (None, next_seq)
+            first = (
+                message.seq == next_seq and message.role == "assistant" and produced_at in (None, next_seq)
+            )
             rows.append(
                 Message(
-                    session=session, seq=message.seq, role=message.role, content=messages[i].content, tokens=message.tokens,
-                    tokens_through=through, digest=digest, client_id=messages[i].client_id, pinned=message.pinned, asks=message.asks,
-                    shown_ids=json.dumps(message.shown_ids) if message.shown_ids else "", produced_on=produced_on if first else "",
+                    session=session,
+                    seq=message.seq,
+                    role=message.role,
+                    content=messages[i].content,
+                    tokens=message.tokens,
+                    tokens_through=through,
+                    digest=digest,
+                    client_id=messages[i].client_id,
+                    pinned=message.pinned,
+                    asks=message.asks,
+                    shown_ids=json.dumps(message.shown_ids) if message.shown_ids else "",
+                    produced_on=produced_on if first else "",
                 )
             )
             if messages[i].client_id is not None:
@@ -139,14 +175,19 @@ def append(
         if rows and open_calls:
             rows[-1].open_calls = json.dumps(list(open_calls))
         Message.objects.bulk_create(rows)
-        ToolCallId.objects.bulk_create([ToolCallId(session=session, tool_use_id=i) for i in sorted(used - taken)])
+        ToolCallId.objects.bulk_create(
+            [ToolCallId(session=session, tool_use_id=i) for i in sorted(used - taken)]
+        )
     fresh = iter(rows)
-    answer = tuple(known[m.client_id] if m.client_id is not None else next(r for r in fresh if r.client_id is None) for m in messages)
+    answer = tuple(
+        known[m.client_id] if m.client_id is not None else next(r for r in fresh if r.client_id is None)
+        for m in messages
+    )
     return Appended(answer, next_seq + len(rows), tuple(warnings))
 
 
-def _role(message: NewMessage) -> types.Role:
-    return "assistant" if message.role == "assistant" else "user"
+def _role(role: str) -> types.Role:
+    return "assistant" if role == "assistant" else "user"
 
 
 def _known(session: Session, messages: Sequence[NewMessage]) -> dict[str | None, Message]:
@@ -179,7 +220,9 @@ def _without_known(messages: Sequence[NewMessage], known: dict[str | None, Messa
     return new
 
 
-def _with_shown_ids(session: Session, messages: Sequence[types.Message]) -> tuple[list[types.Message], set[str], set[str]]:
+def _with_shown_ids(
+    session: Session, messages: Sequence[types.Message]
+) -> tuple[list[types.Message], set[str], set[str]]:
     """(the messages with the ids that their calls are shown under, all ids they use, those of them in the session already)."""
     own = {str(b.data["id"]) for m in messages for b in m.calls}
     taken = _stored_ids(session, own)

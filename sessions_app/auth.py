@@ -25,7 +25,8 @@ def make_key(project: Project, name: str = "", key: str | None = None) -> str:
     again (for `HANGO_BOOTSTRAP_API_KEY`); raises ValueError when another project owns it."""
     key = key or PREFIX + secrets.token_urlsafe(32)
     row, _ = ApiKey.objects.get_or_create(
-        digest=digest(key), defaults={"project": project, "name": name, "prefix": key[: min(10, max(1, len(key) // 3))]}
+        digest=digest(key),
+        defaults={"project": project, "name": name, "prefix": key[: min(10, max(1, len(key) // 3))]},
     )
     if row.project_id != project.pk:
         raise ValueError("this key belongs to another project")
@@ -52,7 +53,11 @@ class BearerKey(BaseAuthentication):
             return None
         if len(words) != 2 or words[0].lower() != b"bearer":
             raise AuthenticationFailed("the header has to read `Authorization: Bearer <key>`")
-        found = ApiKey.objects.select_related("project").filter(digest=digest(words[1].decode("latin-1")), revoked_at=None).first()
+        found = (
+            ApiKey.objects.select_related("project")
+            .filter(digest=digest(words[1].decode("latin-1")), revoked_at=None)
+            .first()
+        )
         if found is None:
             raise AuthenticationFailed("this API key is not known")
         return Caller(found.project), found

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 
 from compaction.engine import exact
 from compaction.engine.errors import Conflict, Malformed, NotFound
+from sessions_app.auth import Caller
 from sessions_app.models import IdempotentAnswer, Project, Session
 from sessions_app.parsers import Body
 
@@ -24,13 +25,18 @@ class Raw(str):
 
 
 def project_of(request: Request) -> Project:
-    project: Project = request.user.project
-    return project
+    caller = request.user
+    assert isinstance(caller, Caller)  # noqa: S101 - what `HasKey` has checked, for the type checker
+    return caller.project
 
 
 def session_of(request: Request, public_id: str) -> Session:
     """The caller's session. Another project's is `NotFound`, as one that does not exist."""
-    session = Session.objects.filter(project=project_of(request), public_id=public_id).first() if "\0" not in public_id else None
+    session = (
+        Session.objects.filter(project=project_of(request), public_id=public_id).first()
+        if "\0" not in public_id
+        else None
+    )
     if session is None:
         raise NotFound("there is no session of this id")
     session.project = project_of(request)
@@ -44,7 +50,8 @@ def body_of(request: Request, allowed: Sequence[str] | set[str]) -> Body:
         body = Body("{}")
     if unknown := sorted(body.keys() - set(allowed)):
         raise Malformed(
-            f"unknown field {unknown[0]!r}", errors=[{"pointer": f"/{name}", "detail": "unknown field"} for name in unknown]
+            f"unknown field {unknown[0]!r}",
+            errors=[{"pointer": f"/{name}", "detail": "unknown field"} for name in unknown],
         )
     return body
 
@@ -79,7 +86,11 @@ def idempotent(handler: Handler) -> Handler:
         if not 0 < len(key) <= 255 or not key.isprintable():
             raise Malformed("Idempotency-Key has to have 1 to 255 printable characters")
         project = project_of(request)
-        fingerprint = hashlib.sha256(f"{request.method}\n{request.path}\n{getattr(request.data, 'source', '')}".encode("utf-8", "surrogatepass")).hexdigest()
+        fingerprint = hashlib.sha256(
+            f"{request.method}\n{request.path}\n{getattr(request.data, 'source', '')}".encode(
+                "utf-8", "surrogatepass"
+            )
+        ).hexdigest()
         if (again := _stored(project, key, fingerprint)) is not None:
             return again
         try:
@@ -87,7 +98,11 @@ def idempotent(handler: Handler) -> Handler:
                 response = handler(view, request, *args, **kwargs)
                 if response.status_code < 300:
                     IdempotentAnswer.objects.create(
-                        project=project, key=key, fingerprint=fingerprint, status=response.status_code, body=response.content.decode()
+                        project=project,
+                        key=key,
+                        fingerprint=fingerprint,
+                        status=response.status_code,
+                        body=response.content.decode(),
                     )
         except IntegrityError:
             if (again := _stored(project, key, fingerprint)) is not None:
@@ -104,4 +119,6 @@ def _stored(project: Project, key: str, fingerprint: str) -> HttpResponse | None
         return None
     if row.fingerprint != fingerprint:
         raise Conflict("this Idempotency-Key was used for another request")
-    return HttpResponse(row.body, status=row.status, content_type="application/json", headers={"Idempotency-Replayed": "true"})
+    return HttpResponse(
+        row.body, status=row.status, content_type="application/json", headers={"Idempotency-Replayed": "true"}
+    )

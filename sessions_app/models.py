@@ -50,7 +50,9 @@ class Session(models.Model):
     summarizer_model = models.CharField(max_length=200, blank=True, default="")
     compact_tool = models.BooleanField(default=False)
     strict = models.BooleanField(default=False)
-    memory_placement = models.CharField(max_length=10, default="system", choices=[("system", "system"), ("message", "message")])
+    memory_placement = models.CharField(
+        max_length=10, default="system", choices=[("system", "system"), ("message", "message")]
+    )
     metadata = models.TextField(blank=True, default="{}")
     estimator = models.CharField(max_length=40, help_text="The unit of this session's stored token counts.")
     fixed_tokens = models.PositiveIntegerField(default=0, help_text="System and tools, in base units.")
@@ -60,7 +62,9 @@ class Session(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
-        constraints = [models.UniqueConstraint(fields=["project", "public_id"], name="one_session_per_public_id")]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "public_id"], name="one_session_per_public_id")
+        ]
 
     def __str__(self) -> str:
         return self.public_id
@@ -100,9 +104,15 @@ class Message(models.Model):
         ordering = ["session", "seq"]
         constraints = [
             models.UniqueConstraint(fields=["session", "seq"], name="one_message_per_seq"),
-            models.UniqueConstraint(fields=["session", "client_id"], condition=models.Q(client_id__isnull=False), name="one_message_per_client_id"),
+            models.UniqueConstraint(
+                fields=["session", "client_id"],
+                condition=models.Q(client_id__isnull=False),
+                name="one_message_per_client_id",
+            ),
         ]
-        indexes = [models.Index(fields=["session", "seq"], condition=models.Q(pinned=True), name="pinned_messages")]
+        indexes = [
+            models.Index(fields=["session", "seq"], condition=models.Q(pinned=True), name="pinned_messages")
+        ]
 
     def __str__(self) -> str:
         return f"{self.session} #{self.seq}"
@@ -115,7 +125,9 @@ class ToolCallId(models.Model):
     tool_use_id = models.CharField(max_length=300)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["session", "tool_use_id"], name="one_row_per_tool_call_id")]
+        constraints = [
+            models.UniqueConstraint(fields=["session", "tool_use_id"], name="one_row_per_tool_call_id")
+        ]
 
     def __str__(self) -> str:
         return self.tool_use_id
@@ -132,7 +144,9 @@ class IdempotentAnswer(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["project", "key"], name="one_answer_per_idempotency_key")]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "key"], name="one_answer_per_idempotency_key")
+        ]
 
     def __str__(self) -> str:
         return self.key

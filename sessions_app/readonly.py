@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Model, QuerySet
@@ -11,6 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
+from unfold.decorators import display
 
 from compaction.engine import exact, quoting
 from compaction.engine.errors import Malformed
@@ -22,6 +25,7 @@ class ReadOnlyAdmin(ModelAdmin):
     """Records are written by the service alone: whoever may view them sees them, nobody adds, changes or deletes."""
 
     list_per_page = 50
+    list_fullwidth = True
     show_full_result_count = False  # a second count of a table that grows without end
     list_filter_submit = False
     empty_value_display = NOTHING
@@ -43,6 +47,10 @@ class ReadOnlyAdmin(ModelAdmin):
         rows: QuerySet[Any] = super().get_queryset(request)
         match = request.resolver_match
         return rows if match is not None and "object_id" in match.kwargs else rows.defer(*self.unlisted)
+
+    @display(description="created", ordering="created_at")
+    def created(self, row: Any) -> str:
+        return moment(row.created_at)
 
     def page(self, request: HttpRequest, **context: Any) -> dict[str, Any]:
         """The context of a page of our own; `original` is the record that it belongs to."""
@@ -71,6 +79,22 @@ def json_text(raw: str) -> SafeString | str:
 
 def indented(found: Any) -> str:
     return json.dumps(found, indent=2, ensure_ascii=False)
+
+
+def field(
+    name: str, render: Callable[[Any], SafeString | str], description: str = ""
+) -> Callable[[Any, Any], SafeString | str]:
+    """A field of a page: a column of the record, rendered by one of the functions above."""
+
+    @display(description=description or name)
+    def shown(self: Any, row: Any) -> SafeString | str:
+        return render(getattr(row, name))
+
+    return shown
+
+
+def moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}" if at else NOTHING
 
 
 def link(url: str, label: object) -> SafeString:

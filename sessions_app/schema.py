@@ -14,7 +14,7 @@ class Budget(Shape):
     window = serializers.IntegerField()
     trigger = serializers.IntegerField()
     precompute_at = serializers.IntegerField(allow_null=True)
-    source = serializers.ChoiceField(choices=["provider", "usage", "estimate"])
+    source = serializers.ChoiceField(choices=["provider", "usage", "estimate"])  # type: ignore[assignment]
 
 
 class SessionAnswer(Shape):
@@ -43,7 +43,9 @@ class SessionPage(Shape):
 
 class MessageBody(Shape):
     role = serializers.ChoiceField(choices=["user", "assistant"])
-    content = serializers.JSONField(help_text="Text, or a list of content blocks in the Anthropic Messages shape.")
+    content = serializers.JSONField(
+        help_text="Text, or a list of content blocks in the Anthropic Messages shape."
+    )
     client_id = serializers.CharField(required=False, max_length=200)
     pinned = serializers.BooleanField(required=False)
 

@@ -41,8 +41,12 @@ class Limits(KnownFields):
     tool_arg_max_tokens = tokens(20)
     summary_max_tokens = tokens(16)
     max_wait_s = serializers.FloatField(required=False, min_value=0, max_value=600)
-    state_tools = serializers.ListField(child=serializers.CharField(max_length=128), required=False, max_length=50)
-    redact = serializers.ListField(child=serializers.CharField(max_length=1000), required=False, max_length=20)
+    state_tools = serializers.ListField(
+        child=serializers.CharField(max_length=128), required=False, max_length=50
+    )
+    redact = serializers.ListField(
+        child=serializers.CharField(max_length=1000), required=False, max_length=20
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in attrs.items() if v is not None or k == "precompute_frac"}
@@ -57,7 +61,9 @@ class SessionFields(KnownFields):
     tools = serializers.JSONField(required=False, allow_null=True)
     max_tokens = tokens()
     limits = Limits(required=False, allow_null=True)
-    summarizer_model = serializers.CharField(max_length=200, required=False, allow_null=True, allow_blank=True)
+    summarizer_model = serializers.CharField(
+        max_length=200, required=False, allow_null=True, allow_blank=True
+    )
     compact_tool = serializers.BooleanField(required=False)
     strict = serializers.BooleanField(required=False)
     memory_placement = serializers.ChoiceField(choices=["system", "message"], required=False)
@@ -76,7 +82,9 @@ class SessionFields(KnownFields):
         names = [tool.get("name") for tool in value]
         for index, name in enumerate(names):
             if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
-                raise serializers.ValidationError(f"tool {index}: the name has to match ^[a-zA-Z0-9_-]{{1,128}}$ (R19)")
+                raise serializers.ValidationError(
+                    f"tool {index}: the name has to match ^[a-zA-Z0-9_-]{{1,128}}$ (R19)"
+                )
         if len(set(names)) != len(names):
             raise serializers.ValidationError("tool names have to be unique (R19)")
         return value
@@ -92,6 +100,10 @@ def text_blocks(value: Any) -> Any:
     if not isinstance(value, list):
         raise serializers.ValidationError("has to be text or a list of text blocks")
     for index, block in enumerate(value):
-        if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
+        if (
+            not isinstance(block, dict)
+            or block.get("type") != "text"
+            or not isinstance(block.get("text"), str)
+        ):
             raise serializers.ValidationError(f"block {index}: has to be a text block")
     return value

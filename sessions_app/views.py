@@ -39,17 +39,28 @@ class Sessions(APIView):
     @extend_schema(operation_id="sessions_list", responses=schema.SessionPage)
     def get(self, request: Request) -> HttpResponse:
         pages = Newest()
-        found = pages.paginate_queryset(Session.objects.filter(project=project_of(request)), request, view=self) or []
+        found = (
+            pages.paginate_queryset(Session.objects.filter(project=project_of(request)), request, view=self)
+            or []
+        )
         return answer({"results": [shown(session) for session in found], "next": pages.get_next_link()})
 
-    @extend_schema(operation_id="sessions_create", request=serializers.SessionFields, responses={201: schema.SessionAnswer})
+    @extend_schema(
+        operation_id="sessions_create",
+        request=serializers.SessionFields,
+        responses={201: schema.SessionAnswer},
+    )
     @idempotent
     def post(self, request: Request) -> HttpResponse:
         body = body_of(request, FIELDS)
         _check_id(body)
         fields = serializers.SessionFields(data=dict(body))
         fields.is_valid(raise_exception=True)
-        session = Session(project=project_of(request), public_id=body.get("id") or f"s-{uuid.uuid4().hex}", estimator=conf.estimator().name)
+        session = Session(
+            project=project_of(request),
+            public_id=body.get("id") or f"s-{uuid.uuid4().hex}",
+            estimator=conf.estimator().name,
+        )
         _set(session, body, fields.validated_data)
         try:
             with transaction.atomic():
@@ -66,7 +77,11 @@ class OneSession(APIView):
     def get(self, request: Request, public_id: str) -> HttpResponse:
         return answer(shown(session_of(request, public_id)))
 
-    @extend_schema(operation_id="sessions_update", request=serializers.SessionFields(partial=True), responses=schema.SessionAnswer)
+    @extend_schema(
+        operation_id="sessions_update",
+        request=serializers.SessionFields(partial=True),
+        responses=schema.SessionAnswer,
+    )
     def patch(self, request: Request, public_id: str) -> HttpResponse:
         body = body_of(request, [name for name in FIELDS if name != "id"])
         fields = serializers.SessionFields(data=dict(body), partial=True)
@@ -90,7 +105,10 @@ class Messages(APIView):
 
     @extend_schema(
         operation_id="messages_list",
-        parameters=[OpenApiParameter("after", int, description="seq of the last message seen"), OpenApiParameter("limit", int)],
+        parameters=[
+            OpenApiParameter("after", int, description="seq of the last message seen"),
+            OpenApiParameter("limit", int),
+        ],
         responses=schema.MessagePage,
     )
     def get(self, request: Request, public_id: str) -> HttpResponse:
@@ -104,13 +122,20 @@ class Messages(APIView):
             following = request.build_absolute_uri(f"{request.path}?after={rows[-1].seq}&limit={limit}")
         return answer({"results": [_message(row) for row in rows], "next": following})
 
-    @extend_schema(operation_id="messages_append", request=schema.AppendBody, responses={201: schema.Appended})
+    @extend_schema(
+        operation_id="messages_append", request=schema.AppendBody, responses={201: schema.Appended}
+    )
     @idempotent
     def post(self, request: Request, public_id: str) -> HttpResponse:
         body = body_of(request, ("messages", "expected_seq"))
         expected = body.get("expected_seq")
-        if expected is not None and (not isinstance(expected, int) or isinstance(expected, bool) or expected < 0):
-            raise Invalid("expected_seq", errors=[{"pointer": "/expected_seq", "detail": "has to be a whole number, 0 or more"}])
+        if expected is not None and (
+            not isinstance(expected, int) or isinstance(expected, bool) or expected < 0
+        ):
+            raise Invalid(
+                "expected_seq",
+                errors=[{"pointer": "/expected_seq", "detail": "has to be a whole number, 0 or more"}],
+            )
         if "messages" not in body:
             raise Invalid("messages", errors=[{"pointer": "/messages", "detail": "is missing"}])
         messages = append.parse(body.texts["messages"])
@@ -119,7 +144,10 @@ class Messages(APIView):
         standing = budget.of(gather.state(session))
         return answer(
             {
-                "appended": [{"seq": row.seq, "role": row.role, "tokens": row.tokens, "client_id": row.client_id} for row in stored.rows],
+                "appended": [
+                    {"seq": row.seq, "role": row.role, "tokens": row.tokens, "client_id": row.client_id}
+                    for row in stored.rows
+                ],
                 "next_seq": stored.next_seq,
                 "warnings": [warning(w) for w in stored.warnings],
                 "budget": shown_budget(standing),
@@ -128,7 +156,9 @@ class Messages(APIView):
         )
 
 
-def appended(session: Session, messages: list[append.NewMessage], expected_seq: int | None = None) -> append.Appended:
+def appended(
+    session: Session, messages: list[append.NewMessage], expected_seq: int | None = None
+) -> append.Appended:
     """Flow 1 as every door uses it: append, close the open turn by it, ring; one transaction."""
     with transaction.atomic():
         turn = turns.open_turn(session)
@@ -179,7 +209,10 @@ def _message(row: Message) -> dict[str, Any]:
 def _check_id(body: Body) -> None:
     given = body.get("id")
     if given is not None and not (isinstance(given, str) and serializers.ID.fullmatch(given)):
-        raise Malformed("a session id matches [A-Za-z0-9][A-Za-z0-9._-]{0,127}", errors=[{"pointer": "/id", "detail": "is no session id"}])
+        raise Malformed(
+            "a session id matches [A-Za-z0-9][A-Za-z0-9._-]{0,127}",
+            errors=[{"pointer": "/id", "detail": "is no session id"}],
+        )
 
 
 def _set(session: Session, body: Body, values: dict[str, Any]) -> list[str]:
@@ -214,7 +247,8 @@ def _whole(request: Request, name: str, default: int, low: int, high: int) -> in
     except ValueError:
         value = low - 1
     if not low <= value <= high:
-        raise Malformed(f"{name} has to be a whole number from {low} to {high}", errors=[{"pointer": f"?{name}", "detail": "out of range"}])
+        raise Malformed(
+            f"{name} has to be a whole number from {low} to {high}",
+            errors=[{"pointer": f"?{name}", "detail": "out of range"}],
+        )
     return value
-
-

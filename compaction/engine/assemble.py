@@ -59,7 +59,9 @@ def offload_previews(draft: Draft) -> Draft:
     """Blocks over the view's limit are shown as head, tail and size: the last rung of the ladder."""
     if not draft.view.block_limit:
         return draft
-    return _each(draft, lambda m: truncate.giant_message(m, draft.view.block_limit, draft.estimator, draft.where))
+    return _each(
+        draft, lambda m: truncate.giant_message(m, draft.view.block_limit, draft.estimator, draft.where)
+    )
 
 
 def sub_agents(draft: Draft) -> Draft:
@@ -89,15 +91,16 @@ def prompt_cache(draft: Draft) -> Draft:
     """Breakpoints on the stable prefix (SPEC F11); none when the provider takes none."""
     if not draft.frame.caching:
         return draft
-    fixed = "system" if draft.system else "tools" if draft.tools else None
-    if fixed:
-        draft = replace(draft, **{fixed: breakpoints.of_blocks(getattr(draft, fixed))})
+    if draft.system:
+        draft = replace(draft, system=breakpoints.of_blocks(draft.system))
+    elif draft.tools:
+        draft = replace(draft, tools=breakpoints.of_blocks(draft.tools))
     flat = [*draft.lead, *(b for m in draft.messages for b in m.blocks)]
     marked = set(
         breakpoints.positions(
             [breakpoints.may_carry(b) for b in flat],
             summary_end=len(draft.lead) - 1 if draft.lead else None,
-            available=breakpoints.MAX_BREAKPOINTS - (1 if fixed else 0),
+            available=breakpoints.MAX_BREAKPOINTS - (1 if draft.system or draft.tools else 0),
         )
     )
     blocks = iter(replace(b, marked=True) if i in marked else b for i, b in enumerate(flat))
@@ -113,13 +116,20 @@ def memory(draft: Draft) -> Draft:
     results, it costs that message alone.
     """
     frame = draft.frame
-    newest = next((i for i in range(len(draft.messages) - 1, -1, -1) if draft.messages[i].role == "user"), None)
+    newest = next(
+        (i for i in range(len(draft.messages) - 1, -1, -1) if draft.messages[i].role == "user"), None
+    )
     if frame.memory_placement == "system" or newest is None or not frame.memory:
         return replace(draft, memory=frame.memory)
     message = draft.messages[newest]
     at = max((i + 1 for i, b in enumerate(message.blocks) if b.kind == "tool_result"), default=0)
     blocks = (*message.blocks[:at], *frame.memory, *message.blocks[at:])
-    heavier = replace(message, blocks=blocks, as_text=False, tokens=message.tokens + fixed_tokens(draft.estimator, frame.memory))
+    heavier = replace(
+        message,
+        blocks=blocks,
+        as_text=False,
+        tokens=message.tokens + fixed_tokens(draft.estimator, frame.memory, ()),
+    )
     return replace(draft, messages=(*draft.messages[:newest], heavier, *draft.messages[newest + 1 :]))
 
 
@@ -150,12 +160,19 @@ def assemble(
     `validator.violations` to say.
     """
     frame = _plain(frame)
-    draft = run(stack, Draft(frame, view, head, tuple(messages), estimator, where, system=frame.system, tools=frame.tools))
-    outgoing, repairs = repair.repair(draft.messages, lead=draft.lead, compact_tool=frame.compact_tool, close=True)
+    draft = run(
+        stack,
+        Draft(frame, view, head, tuple(messages), estimator, where, system=frame.system, tools=frame.tools),
+    )
+    outgoing, repairs = repair.repair(
+        draft.messages, lead=draft.lead, compact_tool=frame.compact_tool, close=True
+    )
     tools = draft.tools
     if not tools and (missing := repair.missing_tools(outgoing)):
         tools = missing
-        repairs += (Repair(None, "tools-missing R18", "definitions were added for tools that the history names"),)
+        repairs += (
+            Repair(None, "tools-missing R18", "definitions were added for tools that the history names"),
+        )
     request = OutgoingRequest(
         model=frame.model,
         max_tokens=max_tokens,
@@ -167,7 +184,9 @@ def assemble(
         repairs=repairs,
         truncated=draft.truncated,
     )
-    weight = fixed_tokens(estimator, draft.system, tools, draft.memory) + sum(m.tokens for m in draft.messages)
+    weight = fixed_tokens(estimator, draft.system, tools, draft.memory) + sum(
+        m.tokens for m in draft.messages
+    )
     if draft.lead:
         weight += message_tokens(estimator, draft.lead)
     return Assembled(request, weight)
@@ -185,4 +204,6 @@ def _plain(frame: Frame) -> Frame:
 
 def _each(draft: Draft, change: Callable[[Message], tuple[Message, int]]) -> Draft:
     changed = [change(m) for m in draft.messages]
-    return replace(draft, messages=tuple(m for m, _ in changed), truncated=draft.truncated + sum(n for _, n in changed))
+    return replace(
+        draft, messages=tuple(m for m, _ in changed), truncated=draft.truncated + sum(n for _, n in changed)
+    )

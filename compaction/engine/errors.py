@@ -16,7 +16,9 @@ class ContextError(Exception):
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
 
-    def __init__(self, detail: str = "", *, errors: list[dict[str, str]] | None = None, **extra: object) -> None:
+    def __init__(
+        self, detail: str = "", *, errors: list[dict[str, str]] | None = None, **extra: object
+    ) -> None:
         """`errors`: [{"pointer": "/messages/0/role", "detail": …}]; `extra`: further members of the problem."""
         super().__init__(detail or (self.__doc__ or "").strip())
         self.errors = errors or []
@@ -98,8 +100,15 @@ class ProviderFailed(ContextError):
     code = "provider-failed"
     status = 502
 
-    def __init__(self, detail: str = "", *, kind: str = "", http_status: int | None = None,
-                 retry_after_s: float | None = None, retryable: bool = False) -> None:
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        kind: str = "",
+        http_status: int | None = None,
+        retry_after_s: float | None = None,
+        retryable: bool = False,
+    ) -> None:
         """`kind`: the provider's own error type; `retry_after_s`: what the provider asked for, in seconds."""
         super().__init__(detail)
         self.kind = kind

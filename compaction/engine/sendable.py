@@ -164,7 +164,11 @@ def _media(block: Block, role: Role, note: Note) -> Block:
 
 def _is_oversized(data: dict[str, Any]) -> bool:
     source = data.get("source")
-    return data.get("type") == "image" and isinstance(source, dict) and len(str(source.get("data", ""))) > MAX_IMAGE_BASE64
+    return (
+        data.get("type") == "image"
+        and isinstance(source, dict)
+        and len(str(source.get("data", ""))) > MAX_IMAGE_BASE64
+    )
 
 
 def _fitting(block: Block, note: Note) -> Block:
@@ -173,7 +177,10 @@ def _fitting(block: Block, note: Note) -> Block:
         return block
     note("image-too-large R61", "an image of more than 5 MB of base64 is left out")
     size = len(block.data["source"]["data"]) * 3 // 4
-    return replace(Block.text_of(f"[An image of {size:,} bytes is left out here: the provider takes none so large.]"), marked=block.marked)
+    return replace(
+        Block.text_of(f"[An image of {size:,} bytes is left out here: the provider takes none so large.]"),
+        marked=block.marked,
+    )
 
 
 _REPAIRS: dict[str, Callable[[Block, Role, Note], Block | None]] = {

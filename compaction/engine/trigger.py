@@ -159,7 +159,7 @@ class Decision:
     deferred: bool = False
 
 
-def decide(s: Situation) -> Decision:
+def decide(s: Situation) -> Decision:  # noqa: PLR0911 - one line a rung, read top to bottom
     """The next step towards a request that can be sent. Never drops anything from a request that fits."""
     at = s.lines
     fits = s.size <= at.usable

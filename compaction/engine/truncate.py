@@ -15,6 +15,8 @@ from compaction.engine.types import Block, Message
 
 PREVIEW_TOKENS = 60  # what is left of an old argument or result, note not counted
 MIN_BLOCK_LIMIT = 100  # tokens; a preview of a giant block is never smaller
+NOTE_TOKENS = 100  # a size note's own weight, on the high side: most of it is the path
+MOST_PER_CHARACTER = 4  # tokens: no tokenizer needs more than one for each of its bytes
 
 
 def old_message(message: Message, limit: int, estimator: Estimator, where: str) -> tuple[Message, int]:
@@ -22,7 +24,9 @@ def old_message(message: Message, limit: int, estimator: Estimator, where: str) 
 
     `where` names the file that holds the whole text, for the note.
     """
-    return _rewritten(message, {"tool_use", "tool_result"}, limit, min(limit, PREVIEW_TOKENS), estimator, where)
+    return _rewritten(
+        message, {"tool_use", "tool_result"}, limit, min(limit, PREVIEW_TOKENS), estimator, where
+    )
 
 
 def giant_message(message: Message, limit: int, estimator: Estimator, where: str) -> tuple[Message, int]:
@@ -34,11 +38,10 @@ def block_limit(messages: Sequence[Message], excess: int, estimator: Estimator) 
     """The largest limit for `giant_message` that wins at least `excess` tokens over all messages, by the estimate; never
     under `MIN_BLOCK_LIMIT`, even when that is not enough."""
     sizes = sorted((estimator.estimate(text) for m in messages for text in _texts(m)), reverse=True)
-    note = 40  # tokens of the size note
     low, high = MIN_BLOCK_LIMIT, max([MIN_BLOCK_LIMIT, *sizes])
     while low < high:
         middle = (low + high + 1) // 2
-        won = sum(size - middle - note for size in sizes if size > middle + note)
+        won = sum(size - middle - NOTE_TOKENS for size in sizes if size > middle + NOTE_TOKENS)
         low, high = (middle, high) if won >= excess else (low, middle - 1)
     return low
 
@@ -69,10 +72,10 @@ def _rewritten(
 
     def shorter(text: str) -> str:
         nonlocal count
-        if len(text) * 2 <= limit or estimator.estimate(text) <= limit:
+        if len(text) * MOST_PER_CHARACTER <= limit or (weight := estimator.estimate(text)) <= limit:
             return text
         cut = preview(exact.well_formed(text), shown, estimator, where)
-        if len(cut) >= len(text):
+        if estimator.estimate(cut) >= weight:
             return text
         count += 1
         return cut
@@ -100,7 +103,9 @@ def _shortened(block: Block, shorter: Any) -> dict[str, Any]:
         if isinstance(content, str):
             data["content"] = shorter(content)
         elif isinstance(content, list):
-            data["content"] = [{**b, "text": shorter(b["text"])} if isinstance(b.get("text"), str) else b for b in content]
+            data["content"] = [
+                {**b, "text": shorter(b["text"])} if isinstance(b.get("text"), str) else b for b in content
+            ]
     return data
 
 

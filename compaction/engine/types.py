@@ -93,7 +93,9 @@ def blocks_of(raw: str) -> tuple[tuple[Block, ...], bool]:
     """(blocks, was a bare string) of a message's content text, which must be valid JSON text of a string or an
     array of objects (checked when it was stored)."""
     if raw.lstrip().startswith('"'):
-        return (Block(f'{{"type":"text","text":{raw.strip()}}}', {"type": "text", "text": exact.loads(raw)}),), True
+        return (
+            Block(f'{{"type":"text","text":{raw.strip()}}}', {"type": "text", "text": exact.loads(raw)}),
+        ), True
     return tuple(Block(raw[start:end], value) for value, start, end in exact.elements(raw)), False
 
 
@@ -186,7 +188,9 @@ class OutgoingRequest:
             parts.append(f'"system":{_array((*self.system, *self.memory), self.system_as_text)}')
         if self.tools:
             parts.append(f'"tools":{_array(self.tools, False)}')
-        messages = ",".join(f'{{"role":"{m.role}","content":{_array(m.blocks, m.as_text)}}}' for m in self.messages)
+        messages = ",".join(
+            f'{{"role":"{m.role}","content":{_array(m.blocks, m.as_text)}}}' for m in self.messages
+        )
         parts.append(f'"messages":[{messages}]')
         return "{" + ",".join(parts) + "}"
 
@@ -200,8 +204,17 @@ class OutgoingRequest:
 
 def _array(blocks: tuple[Block, ...], as_text: bool) -> str:
     if as_text and len(blocks) == 1 and not blocks[0].marked:
-        return next(blocks[0].raw[start:end] for key, _, start, end in exact.members(blocks[0].raw) if key == "text")
-    return "[" + ",".join(exact.with_member(b.raw, "cache_control", {"type": "ephemeral"}) if b.marked else b.raw for b in blocks) + "]"
+        return next(
+            blocks[0].raw[start:end] for key, _, start, end in exact.members(blocks[0].raw) if key == "text"
+        )
+    return (
+        "["
+        + ",".join(
+            exact.with_member(b.raw, "cache_control", {"type": "ephemeral"}) if b.marked else b.raw
+            for b in blocks
+        )
+        + "]"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ class AnthropicProvider:
 
     def __init__(self, api_key: str, base_url: str = "") -> None:
         # open_telemetry: SDK 2.x emits spans and sends `traceparent` to the provider unless told not to.
-        self._client = anthropic.Anthropic(api_key=api_key, base_url=base_url or None, max_retries=0, open_telemetry=False)
+        self._client = anthropic.Anthropic(
+            api_key=api_key, base_url=base_url or None, max_retries=0, open_telemetry=False
+        )
 
     def complete(self, call: Call) -> Reply:
         try:
@@ -34,13 +36,15 @@ class AnthropicProvider:
         except anthropic.APIStatusError as error:
             raise _failed(error) from None
         except anthropic.APIConnectionError as error:
-            raise ProviderFailed(f"no answer from the provider: {type(error).__name__}", kind="connection", retryable=True) from None
+            raise ProviderFailed(
+                f"no answer from the provider: {type(error).__name__}", kind="connection", retryable=True
+            ) from None
         except anthropic.AnthropicError as error:
             raise ProviderFailed(f"the SDK failed: {type(error).__name__}", kind="sdk") from None
         return Reply(
             text="".join(b.text for b in message.content if b.type == "text"),
             stop_reason=message.stop_reason,
-            usage=message.usage.to_dict() if message.usage else {},
+            usage=message.usage.to_dict(),
             called_tool=any(b.type == "tool_use" for b in message.content),
         )
 
@@ -54,7 +58,9 @@ def _failed(error: anthropic.APIStatusError) -> ProviderFailed:
         f"the provider answered {error.status_code} {kind}".strip(),
         kind=kind[:60] or f"http-{error.status_code}",
         http_status=error.status_code,
-        retry_after_s=retry_after(error.response.headers.get("retry-after-ms"), error.response.headers.get("retry-after")),
+        retry_after_s=retry_after(
+            error.response.headers.get("retry-after-ms"), error.response.headers.get("retry-after")
+        ),
         retryable=error.status_code in MAY_PASS,
     )
 

@@ -30,4 +30,6 @@ def _anthropic(api_key: str, base_url: str) -> Provider:
 
 def key_digest() -> str:
     """Names the provider and key in use without telling the key."""
-    return hashlib.sha256(f"{settings.HANGO_PROVIDER} {settings.ANTHROPIC_BASE_URL} {settings.ANTHROPIC_API_KEY}".encode()).hexdigest()
+    return hashlib.sha256(
+        f"{settings.HANGO_PROVIDER} {settings.ANTHROPIC_BASE_URL} {settings.ANTHROPIC_API_KEY}".encode()
+    ).hexdigest()

@@ -22,7 +22,10 @@ class ScriptedProvider:
         self.during: Callable[[Call], None] | None = None
 
     def play(self, *replies: str | Reply | ProviderFailed) -> None:
-        self._queue.extend(Reply(r, "end_turn", {"input_tokens": 100, "output_tokens": 10}) if isinstance(r, str) else r for r in replies)
+        self._queue.extend(
+            Reply(r, "end_turn", {"input_tokens": 100, "output_tokens": 10}) if isinstance(r, str) else r
+            for r in replies
+        )
 
     def reset(self) -> None:
         self.calls.clear()
@@ -34,7 +37,11 @@ class ScriptedProvider:
         if self.during is not None:
             during, self.during = self.during, None
             during(call)
-        reply = self._queue.popleft() if self._queue else Reply(DEFAULT, "end_turn", {"input_tokens": 100, "output_tokens": 10})
+        reply = (
+            self._queue.popleft()
+            if self._queue
+            else Reply(DEFAULT, "end_turn", {"input_tokens": 100, "output_tokens": 10})
+        )
         if isinstance(reply, ProviderFailed):
             raise reply
         return reply

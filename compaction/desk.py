@@ -1,0 +1,209 @@
+"""What a view shows, and the smaller views that a build may take instead: cut, swapped, dropped, previewed.
+
+The means of flows 2 and 4. Nothing here is stored; a view is tried by assembling what it would show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from compaction import budget, gather, summary
+from compaction.engine import assemble, cut, tokens, trigger, truncate, types
+from compaction.engine.errors import CannotFit
+from compaction.models import Compaction, Turn
+from sessions_app.models import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A view, the request it gives, and that request's size in the model's tokens."""
+
+    view: types.View
+    request: types.OutgoingRequest
+    tokens: int  # base units
+    size: int
+    source: str
+
+
+@dataclass(slots=True)
+class Desk:
+    """What one build works with: the gathered state, the frame and the messages read so far."""
+
+    state: gather.State
+    frame_body: str
+    frame: types.Frame
+    lines: trigger.Lines
+    pool: list[types.Message] = field(default_factory=list)
+    heads: dict[types.View, types.Head] = field(default_factory=dict)
+    waited_s: float = 0.0
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of the answer, as sent."""
+        return trigger.output_room(self.state.limits, self.lines.fixed)
+
+    @property
+    def session(self) -> Session:
+        return self.state.session
+
+    def messages(self, first: int) -> list[types.Message]:
+        if not self.pool or self.pool[0].seq > first:
+            self.pool = gather.messages(self.session, first, self.state.last_seq)
+        return [m for m in self.pool if m.seq >= first]
+
+    def show(self, view: types.View) -> Shown:
+        assembled = render(
+            self.session, self.frame, view, self.messages(view.first_seq), self.head(view), self.max_tokens
+        )
+        size, source = budget.measure(self.state, assembled.tokens, view)
+        return Shown(view, assembled.request, assembled.tokens, size, source)
+
+    def head(self, view: types.View) -> types.Head:
+        key = replace(view, args_cut_before=0, last_seq=0)
+        if key not in self.heads:
+            self.heads[key] = head(self.session, view)
+        return self.heads[key]
+
+    @property
+    def factor(self) -> float:
+        """The model's tokens per base unit."""
+        return budget.factor(self.state)
+
+
+def open_desk(state: gather.State, memory: str | None) -> Desk:
+    last = state.last
+    if memory is None:
+        memory = gather.memory_of(last.frame.body) if last else ""
+    body = gather.frame_body(state.session, state.profile, state.limits, memory)
+    frame = gather.frame(body)
+    desk = Desk(state, body, frame, trigger.lines(state.limits, 0))
+    fixed = tokens.fixed_tokens(state.estimator, frame.system, frame.tools, frame.memory)
+    desk.lines = budget.lines(state, fixed)
+    return desk
+
+
+# --- smaller views
+
+
+def newer(candidate: Compaction | None, view: types.View) -> Compaction | None:
+    """The candidate, if the view does not stand on it or on a better one yet."""
+    if candidate is None or str(candidate.pk) == view.compaction:
+        return None
+    further = (candidate.kept_from or 0) > view.kept_from
+    replaces = candidate.kept_from == view.kept_from and candidate.apply == Compaction.Apply.NEXT_BUILD
+    return candidate if further or replaces else None
+
+
+def _old_before(desk: Desk, first: int) -> int:
+    """The seq before which arguments and results are old: everything but the newest `keep` tokens."""
+    messages = desk.messages(first)
+    line = cut.keep_line(messages, int(desk.lines.keep / desk.factor), desk.state.limits.keep_messages)
+    return messages[line].seq if line < len(messages) else desk.state.last_seq + 1
+
+
+def truncated(desk: Desk, shown: Shown) -> Shown | None:
+    """The view with old tool arguments and results cut, if that wins anything."""
+    before = _old_before(desk, shown.view.first_seq)
+    if before <= shown.view.args_cut_before:
+        return None
+    smaller = desk.show(replace(shown.view, args_cut_before=before))
+    return smaller if smaller.size < shown.size else None
+
+
+def swap_in(desk: Desk, shown: Shown, candidate: Compaction) -> Shown:
+    """The view with the candidate adopted. What it keeps beyond the newest `keep` has its old arguments cut in the same
+    step, since the cache is rewritten anyway."""
+    kept_from = candidate.kept_from or 0
+    first = max(kept_from, shown.view.first_seq)
+    before = max(shown.view.args_cut_before, _old_before(desk, first))
+    return desk.show(types.View(str(candidate.pk), kept_from, first, before, 0, shown.view.last_seq))
+
+
+def drop(desk: Desk, shown: Shown, target: int, *, best_effort: bool = False) -> Shown:
+    """Mechanical truncation down to `target` tokens: whole oldest exchanges, then whole rounds, then previews of giant
+    blocks (SPEC F10). Raises `CannotFit`, unless `best_effort`: then the smallest that was reached."""
+    view = shown.view
+    for _ in range(4):  # each pass measures what the last one really won
+        excess = int((shown.size - target) / desk.factor) + 1
+        messages = desk.messages(view.first_seq)
+        place = cut.drop(messages, excess)
+        if shown.size <= target or place is None or messages[place].seq <= view.first_seq:
+            break
+        view = replace(view, first_seq=messages[place].seq)
+        shown = desk.show(view)
+    if shown.size > target and (smaller := truncated(desk, shown)):
+        shown, view = smaller, smaller.view
+    for _ in range(3):
+        if shown.size <= target:
+            return shown
+        excess = int((shown.size - target) / desk.factor) + 1
+        plain = desk.show(replace(view, block_limit=0)) if view.block_limit else shown
+        texts = [types.Message(0, "user", desk.head(plain.view).blocks), *desk.messages(view.first_seq)]
+        limit = truncate.block_limit(
+            texts, excess + int((plain.size - shown.size) / desk.factor), desk.state.estimator
+        )
+        view = replace(view, block_limit=limit)
+        shown = desk.show(view)
+    if shown.size > target and not best_effort:
+        raise CannotFit(
+            f"system, tools and memory have {desk.lines.fixed} tokens, the smallest tail {max(0, shown.size - desk.lines.fixed)}; "
+            f"together {shown.size - target} more than the {target} that fit",
+            fixed_tokens=desk.lines.fixed, input_tokens=shown.size, limit=target,
+        )  # fmt: skip
+    return shown
+
+
+# --- shared with the past
+
+
+def head(session: Session, view: types.View) -> types.Head:
+    """What stands before the shown messages: the compaction's summary message, and what was dropped since."""
+    text = dropped = ""
+    if view.compaction:
+        text = session.compactions_made.values_list("head", flat=True).get(pk=view.compaction)
+    if view.first_seq > view.kept_from:
+        pins, asked = gather.carried(session, view.kept_from, view.first_seq)
+        if view.block_limit:
+            estimator = tokens.estimator(session.estimator)
+            pins, asked = (
+                [_previewed(t, view, estimator, session) for t in pins],
+                asked and _previewed(asked, view, estimator, session),
+            )
+        dropped = summary.dropped_note(session, pins, asked)
+    return types.Head(text, dropped)
+
+
+def _previewed(text: str, view: types.View, estimator: tokens.Estimator, session: Session) -> str:
+    if estimator.estimate(text) <= view.block_limit:
+        return text
+    return truncate.preview(text, view.block_limit, estimator, session.history_path)
+
+
+def render(
+    session: Session,
+    frame: types.Frame,
+    view: types.View,
+    messages: Sequence[types.Message],
+    top: types.Head,
+    max_tokens: int,
+) -> assemble.Assembled:
+    return assemble.assemble(
+        frame,
+        view,
+        top,
+        messages,
+        max_tokens=max_tokens,
+        estimator=tokens.estimator(session.estimator),
+        where=session.history_path,
+    )
+
+
+def rebuild(turn: Turn) -> str:
+    """The text of the request as the turn last sent it, from the records (API.md, `turns/{n}/request/`)."""
+    view = budget.view_of(turn)
+    messages = gather.messages(turn.session, view.first_seq, view.last_seq)
+    assembled = render(
+        turn.session, gather.frame(turn.frame.body), view, messages, head(turn.session, view), turn.max_tokens
+    )
+    return assembled.request.body()
