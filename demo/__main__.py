@@ -23,6 +23,7 @@ from demo import checks, client, explorer, record, runtime, sawtooth, screen, to
 from hango import stack
 
 PACE_S = 0.25  # a model's answer
+START_S = 120  # longest that the web server may take to answer
 DELAY_S = 2  # a model's summary
 PACKAGES = ("django", "rest_framework", "celery", "kombu")
 INTRO = """\
@@ -52,7 +53,9 @@ def main() -> int:
         print("\nstopped", file=sys.stderr)
         return 130
     finally:
-        if not keep:
+        if keep:
+            print(f"Its files are left in {folder}.", file=sys.stderr)
+        else:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -78,7 +81,7 @@ def _demo(folder: Path, keep: bool) -> int:
             log.flush()
 
         with stack.Stack(folder / "home", _free_port(), settings, say=say) as server:
-            server.start()
+            _start(server)
             api = client.Client(server.url, key)
             driver = runtime.Runtime(api, agent, PACE_S)
             driver.run(shown.turn)
@@ -87,6 +90,16 @@ def _demo(folder: Path, keep: bool) -> int:
             if keep:
                 _serve(server, folder)
     return 0 if good else 1
+
+
+def _start(server: stack.Stack) -> None:
+    """As `server.start`, but one after the other and with patience: the machine may be small and busy."""
+    server.start_valkey()
+    server.prepare()
+    server.start_web()
+    server.wait_for_web(START_S)
+    server.start_worker()
+    server.start_beat()
 
 
 def _judge(shown: screen.Screen, run: record.Recording, seconds: float) -> bool:
