@@ -14,7 +14,6 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 
 from compaction import budget, forced, gather
-from compaction.engine.errors import ContextError
 from compaction.models import LIVE
 from sessions_app.models import Session
 
@@ -76,16 +75,12 @@ def _force(request: HttpRequest, session: Session, model_admin: Any) -> None:
     def say(level: int, what: str) -> None:
         model_admin.message_user(request, f"{session}: {what}.", level)
 
-    try:
-        with transaction.atomic():
-            joined = session.compactions_made.filter(status__in=LIVE).exists()
-            done = forced.compact_session(session, forced.Asked())
-            if done.row is not None:
-                how = "joined the live compaction" if joined else "asked for compaction"
-                model_admin.log_change(request, session, f"Compact now: {how} {done.row.pk}.")
-    except ContextError as error:
-        say(messages.ERROR, f"the compaction could not be asked for: {error}")
-        return
+    with transaction.atomic():
+        joined = session.compactions_made.filter(status__in=LIVE).exists()
+        done = forced.compact_session(session, forced.Asked())
+        if done.row is not None:
+            how = "joined the live compaction" if joined else "asked for compaction"
+            model_admin.log_change(request, session, f"Compact now: {how} {done.row.pk}.")
     if done.row is None:
         say(messages.WARNING, f"there is nothing to compact, {done.detail}")
     elif joined:

@@ -16,7 +16,6 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from compaction.engine import exact, quoting
-from compaction.engine.errors import Malformed
 
 NOTHING = "–"
 
@@ -70,11 +69,8 @@ def value(found: Any) -> SafeString | str:
 
 
 def json_text(raw: str) -> SafeString | str:
-    """A JSON text that was stored as it came, indented; as it stands when it is none."""
-    try:
-        return value(exact.loads(raw)) if raw else NOTHING
-    except Malformed:
-        return text(raw)
+    """A stored JSON text, indented."""
+    return value(exact.loads(raw)) if raw else NOTHING
 
 
 def indented(found: Any) -> str:
