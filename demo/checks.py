@@ -44,7 +44,7 @@ def _long_enough(run: Recording) -> Check:
 def _compacted(run: Recording) -> Check:
     counted = run.session.get("compactions")
     truncated = sum(turn.action == "truncated" for turn in run.turns)
-    found = f"{len(run.swaps)} summaries swapped in, {truncated} truncations, {_deferred(run)} builds left one to the worker"
+    found = f"{len(run.swaps)} summaries swapped in, {truncated} truncations, {_deferred(run)} builds deferred one"
     if counted != len(run.swaps):
         found += f"; but the session's counter says {counted}"
     return Check("compactions", bool(run.swaps) and counted == len(run.swaps), found)
