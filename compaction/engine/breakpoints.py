@@ -1,8 +1,9 @@
 """Where prompt-cache breakpoints go (SPEC F11, PROTOCOL R50-R54).
 
-At most four: the last stable system block (or the last tool), the summary message, the end of the history, and one
-bridge. A breakpoint finds only entries written at most 20 blocks before it, so bridges stand at fixed multiples of
-that distance: the next request puts them where this one wrote.
+At most four: the last stable system block (or the last tool), the summary message, the end of the history, and with
+what is left bridges. A breakpoint finds only entries that stand at most 20 blocks before it, itself included, so the
+bridges step back from the end, each where the look of the one behind it ends: what one request wrote at its end, the
+next one finds, although a turn of many parallel calls came since.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from dataclasses import replace
 from compaction.engine.types import THINKING, Block
 
 MAX_BREAKPOINTS = 4  # PROTOCOL R50
-BRIDGE = 15  # blocks; under the 20 of PROTOCOL R53, so that a merged block more does not break the chain
+BRIDGE = 19  # blocks; one less than the look back of PROTOCOL R53, for a block that repair puts in between
+NO_MARKS = THINKING | {"mcp_tool_listing", "fallback"}  # kinds without such a field (PROTOCOL R52)
 
 
 def may_carry(block: Block) -> bool:
-    """Not on thinking, nor on empty text (PROTOCOL R52)."""
-    return block.kind not in THINKING and not (block.kind == "text" and not block.text.strip())
+    """Not on thinking and other kinds without the field, nor on empty text (PROTOCOL R52)."""
+    return block.kind not in NO_MARKS and not (block.kind == "text" and not block.text.strip())
 
 
 def of_blocks(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -34,18 +36,16 @@ def positions(carriers: Sequence[bool], *, summary_end: int | None, available: i
     """
     wanted: list[int] = []
 
-    def want(at: int) -> None:
-        """Mark the nearest block at or before `at` that may carry a mark."""
+    def mark(at: int) -> int:
+        """Marks the nearest block at or before `at` that may carry a mark; where that is, -1 for nowhere."""
         while at >= 0 and not carriers[at]:
             at -= 1
-        if at >= 0 and at not in wanted and len(wanted) < available:
+        if at >= 0 and at not in wanted:
             wanted.append(at)
+        return at
 
-    if summary_end is not None:
-        want(summary_end)
-    want(len(carriers) - 1)
-    bridge = (len(carriers) - 1) // BRIDGE * BRIDGE
-    while bridge > (summary_end or 0) and len(wanted) < available:
-        want(bridge)
-        bridge -= BRIDGE
+    first = -1 if summary_end is None else mark(summary_end)
+    at = mark(len(carriers) - 1)
+    while at - BRIDGE > first and len(wanted) < available:
+        at = mark(at - BRIDGE)
     return sorted(wanted)
