@@ -67,6 +67,12 @@ def as_budget(state: gather.State, at: trigger.Lines, size: int, source: str) ->
     )
 
 
+def after_swap(state: gather.State, kept_from: int, head_tokens: int) -> int:
+    """The model's tokens of a request under a summary of `head_tokens` base units and everything from `kept_from` on."""
+    kept = state.through - gather.weight_before(state.session, kept_from)
+    return max(1, int((state.session.fixed_tokens + head_tokens + kept) * factor(state)))
+
+
 def _standing(state: gather.State) -> tuple[int, trigger.Lines, types.View, str]:
     view = state.view()
     last = state.last

@@ -192,8 +192,8 @@ def _record(job: Compaction, span: Span, written: summary.Written, usage: dict[s
     if not saved:
         return
     mirrored = offload.mirror(job.session, span.kept_from)
-    won = sum(m.tokens for m in span.evicted) - job.head_tokens
+    after = budget.after_swap(span.state, span.kept_from, job.head_tokens)
     jobs.save(
-        job, status=Status.READY, mirrored=mirrored, tokens_after=max(1, (job.tokens_before or 0) - int(won * span.factor)),
+        job, status=Status.READY, mirrored=mirrored, tokens_after=min(after, job.tokens_before or after),
         partial="", error_code="", error="", lease_until=None, next_at=None, finished_at=timezone.now(),
     )  # fmt: skip

@@ -5,7 +5,9 @@ The means of flows 2 and 4. Nothing here is stored; a view is tried by assemblin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from compaction import budget, gather, summary
@@ -64,6 +66,15 @@ class Desk:
         if key not in self.heads:
             self.heads[key] = head(self.session, view)
         return self.heads[key]
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time that this build spends on a compaction."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.waited_s += time.monotonic() - began
 
     @property
     def factor(self) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -110,14 +109,15 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
             shown, candidate = swapped, None
         elif decision.action is Action.COMPACT:
             may_wait = False
-            began = time.monotonic()
-            compact.now(state, size=shown.size, keep=desk.lines.keep, deadline_s=state.limits.max_wait_s)
-            desk.waited_s += time.monotonic() - began
+            with desk.waiting():
+                compact.now(state, size=shown.size, keep=desk.lines.keep, deadline_s=state.limits.max_wait_s)
             state = desk.state = gather.state(state.session, state.limits.max_tokens)
             candidate = newer(state.candidate, shown.view)
         elif decision.action is Action.EXTRACT:
             may_extract = False
-            candidate = ready.extract(state, desk.lines, shown.size, types.Reason.THRESHOLD) or candidate
+            with desk.waiting():
+                made = ready.extract(state, desk.lines, shown.size, types.Reason.THRESHOLD)
+            candidate = made or candidate
         else:
             return drop(desk, shown, desk.lines.usable), decision
 

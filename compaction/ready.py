@@ -37,7 +37,7 @@ def extract(
     )
     fields = summary.composed(state, base, evicted, kept_from, at, factor, text)
     moment = timezone.now()
-    after = max(1, size - int(sum(m.tokens for m in evicted) * factor) + int(fields["head_tokens"] * factor))
+    after = min(size, budget.after_swap(state, kept_from, fields["head_tokens"]))
     row = Compaction(
         session=state.session, turn=state.last.number if state.last else None, reason=reason, kind=Compaction.Kind.EXTRACTIVE, status=Compaction.Status.READY,
         apply=Compaction.Apply.NEXT_BUILD, base=base, kept_from=kept_from, folded_through=kept_from,
@@ -58,14 +58,12 @@ def imported(state: gather.State, text: str, kept_from: int) -> Compaction:
     size, _, _ = budget.standing(state)
     moment = timezone.now()
     fields = summary.composed(state, base, evicted, kept_from, at, factor, text)
-    weight = gather.weight_before(state.session, kept_from) - gather.weight_before(
-        state.session, state.view().first_seq
-    )
+    after = min(size, budget.after_swap(state, kept_from, fields["head_tokens"]))
     row = Compaction(
         session=state.session, reason=types.Reason.IMPORTED, kind=Compaction.Kind.IMPORTED, status=Compaction.Status.READY,
         apply=Compaction.Apply.NEXT_BUILD, base=base, kept_from=kept_from, folded_through=kept_from,
         prefix_digest=state.session.messages.values_list("digest", flat=True).get(seq=kept_from - 1), tokens_before=size,
-        tokens_after=max(1, size - int((weight - fields["head_tokens"]) * factor)), started_at=moment, finished_at=moment, **fields,
+        tokens_after=after, started_at=moment, finished_at=moment, **fields,
     )  # fmt: skip
     row.save(force_insert=True)
     offload.mirror_later(row)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -68,8 +68,10 @@ def write(
     beside = estimator.estimate(system) + estimator.estimate(previous or "")
     chunk, rendered = _chunk(messages, _room(profile, longest, beside), estimator)
     prompt = briefing.user_prompt(mode, previous, rendered, instructions)
-    call = Call(model, system, _user(prompt), longest, timeout_s)
-    reply, usage = _accepted(provider, call, estimator.estimate, sum(m.tokens for m in chunk))
+    body = {"model": model, "max_tokens": longest, "system": [_text(system)]}
+    reply, usage = _accepted(
+        provider, body, [prompt], estimator.estimate, sum(m.tokens for m in chunk), timeout_s
+    )
     said = [gather.text_of(m) for m in chunk if m.asks]
     text = check.without_invented_quotes(reply.text, [*said, previous or ""])
     notes = () if briefing.has_sections(text) else ("no-headings",)
@@ -112,17 +114,20 @@ def _chunk(
 
 
 def _accepted(
-    provider: Provider, call: Call, estimate: briefing.Estimate, input_tokens: int
+    provider: Provider,
+    body: dict[str, Any],
+    prompts: list[str],
+    estimate: briefing.Estimate,
+    input_tokens: int,
+    timeout_s: float,
 ) -> tuple[Reply, dict[str, Any]]:
     """(a usable answer, the usage of all calls): checked, with one reminder. Raises `SummaryRejected`."""
     usage: dict[str, Any] = {}
     problem = ""
     for attempt in range(2):
-        if attempt:
-            call = replace(
-                call, messages=_user(call.messages[0]["content"][0]["text"], check.reminder(problem))
-            )
-        reply = provider.complete(call)
+        texts = [*prompts, check.reminder(problem)] if attempt else prompts
+        messages = [{"role": "user", "content": [_text(text) for text in texts]}]
+        reply = provider.send(Call(exact.dumps({**body, "messages": messages}), timeout_s, "summarize"))
         usage = added(usage, reply.usage)
         found = check.check(
             reply.text,
@@ -137,8 +142,8 @@ def _accepted(
     raise SummaryRejected(f"the summarizer's answer was not accepted twice, last because: {problem}")
 
 
-def _user(*texts: str) -> tuple[dict[str, Any], ...]:
-    return ({"role": "user", "content": [{"type": "text", "text": text} for text in texts]},)
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
 
 
 def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

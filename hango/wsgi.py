@@ -7,9 +7,15 @@ import os
 from django.core.wsgi import get_wsgi_application
 from django.urls import get_resolver
 
-from hango import telemetry
+from hango import celery, telemetry
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hango.settings")
 telemetry.start()
 application = get_wsgi_application()
-_ = get_resolver().url_patterns  # loads the views now, not within somebody's first request
+
+from compaction import conf  # noqa: E402 - needs the applications to be loaded
+
+# What a first request would else wait for: the views, the price catalog, the broker's transport.
+_ = get_resolver().url_patterns
+_ = conf.catalog("claude-sonnet-4-5")
+_ = celery.app.connection_for_write().get_transport_cls()

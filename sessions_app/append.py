@@ -124,7 +124,12 @@ def append(
         new = _without_known(messages, known)
         plain = [
             types.Message(
-                next_seq + n, _role(messages[i].role), parsed[i][0], weights[i], parsed[i][1], messages[i].pinned
+                next_seq + n,
+                _role(messages[i].role),
+                parsed[i][0],
+                weights[i],
+                parsed[i][1],
+                messages[i].pinned,
             )
             for n, i in enumerate(new)
         ]
@@ -176,7 +181,7 @@ def append(
             rows[-1].open_calls = json.dumps(list(open_calls))
         Message.objects.bulk_create(rows)
         ToolCallId.objects.bulk_create(
-            [ToolCallId(session=session, tool_use_id=i) for i in sorted(used - taken)]
+            [ToolCallId(session=session, tool_use_id=i) for i in sorted(map(_stored_form, used - taken))]
         )
     fresh = iter(rows)
     answer = tuple(
@@ -240,8 +245,17 @@ def _with_shown_ids(
 
 
 def _stored_ids(session: Session, ids: set[str]) -> set[str]:
-    listed, found = sorted(ids), set[str]()
+    """Those of the ids that the session has stored."""
+    named = {_stored_form(i): i for i in ids}
+    listed, found = sorted(named), set[str]()
     for at in range(0, len(listed), 500):  # SQLite takes so many parameters
         rows = ToolCallId.objects.filter(session=session, tool_use_id__in=listed[at : at + 500])
-        found |= set(rows.values_list("tool_use_id", flat=True))
+        found |= {named[name] for name in rows.values_list("tool_use_id", flat=True)}
     return found
+
+
+def _stored_form(tool_use_id: str) -> str:
+    """The id as a column can hold it: a long one, or one with characters that no database takes, by its digest."""
+    if len(tool_use_id) <= 200 and tool_use_id.isascii() and tool_use_id.isprintable():
+        return tool_use_id
+    return "sha256 " + types.digest_of(tool_use_id)

@@ -108,10 +108,13 @@ class ProviderFailed(ContextError):
         http_status: int | None = None,
         retry_after_s: float | None = None,
         retryable: bool = False,
+        message: str = "",
     ) -> None:
-        """`kind`: the provider's own error type; `retry_after_s`: what the provider asked for, in seconds."""
+        """`kind`: the provider's own error type; `retry_after_s`: what the provider asked for, in seconds; `message`: the
+        provider's words, to classify by and to show nowhere, since they may quote the prompt."""
         super().__init__(detail)
         self.kind = kind
         self.http_status = http_status
         self.retry_after_s = retry_after_s
         self.may_pass = retryable
+        self.message = message

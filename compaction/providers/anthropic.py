@@ -1,21 +1,34 @@
-"""Anthropic by its official SDK. Its own retries, spans and long time limits are off: the queue retries, hango traces."""
+"""Anthropic by its official SDK. Its own retries, spans and long time limits are off: hango retries and traces.
+
+Bodies go out as the exact text that was built (prompt caches and signed thinking compare bytes), and the answer's
+content is kept as the text that came.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from typing import Any
 
 import anthropic
+import httpx2
 
-from compaction.engine.errors import ProviderFailed
-from compaction.providers.base import Call, Reply
+from compaction.engine import exact
+from compaction.engine.errors import Malformed, ProviderFailed
+from compaction.providers import sse
+from compaction.providers.base import Call, Capabilities, Event, Reply
 
 MAY_PASS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+LONGEST_PLAIN = (
+    21_333  # max_tokens; a longer answer is streamed, since idle connections are cut (PROTOCOL R9)
+)
 
 
 class AnthropicProvider:
     """The Messages API at the operator's address (never one from a request)."""
 
     name = "anthropic"
+    capabilities = Capabilities(prompt_caching=True, counts_tokens=True)
 
     def __init__(self, api_key: str, base_url: str = "") -> None:
         # open_telemetry: SDK 2.x emits spans and sends `traceparent` to the provider unless told not to.
@@ -23,45 +36,93 @@ class AnthropicProvider:
             api_key=api_key, base_url=base_url or None, max_retries=0, open_telemetry=False
         )
 
-    def complete(self, call: Call) -> Reply:
+    def send(self, call: Call) -> Reply:
+        if call.max_tokens > LONGEST_PLAIN:
+            return sse.drain(self.stream(call))
+        return _reply(self._post("/v1/messages", call, call.body))
+
+    def stream(self, call: Call) -> Generator[Event, None, Reply]:
+        body = exact.with_member(call.body, "stream", True)
+        stream = self._sent("/v1/messages", call, body, stream=True)
         try:
-            message = self._client.messages.create(
-                model=call.model,
-                system=call.system,
-                messages=list(call.messages),  # type: ignore[arg-type]
-                max_tokens=min(call.max_tokens, 21_333),  # more needs streaming (PROTOCOL R9)
-                timeout=call.timeout_s,
-                extra_headers={"X-Hango-Purpose": call.purpose},
+            return (yield from sse.events(stream.response.iter_lines()))
+        except httpx2.HTTPError as error:
+            raise _no_answer(error) from None
+        finally:
+            stream.response.close()
+
+    def count(self, call: Call) -> int:
+        body = exact.loads(call.body)
+        kept = {
+            k: v
+            for k, v in body.items()
+            if k in ("model", "messages", "system", "tools", "tool_choice", "thinking")
+        }
+        answer = exact.loads(self._post("/v1/messages/count_tokens", call, exact.dumps(kept)))
+        tokens = answer.get("input_tokens") if isinstance(answer, dict) else None
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
+            raise ProviderFailed("the provider's count is no number", kind="bad-answer")
+        return tokens
+
+    def _post(self, path: str, call: Call, body: str) -> str:
+        return str(self._sent(path, call, body).text)
+
+    def _sent(self, path: str, call: Call, body: str, *, stream: bool = False) -> Any:
+        """The raw answer, or with `stream` the SDK's stream, of a body that is text already."""
+        try:
+            return self._client.post(
+                path,
+                cast_to=object if stream else httpx2.Response,
+                content=body.encode(),
+                options={
+                    "headers": {"X-Hango-Purpose": call.purpose, "Content-Type": "application/json"},
+                    "timeout": call.timeout_s,
+                },
+                stream=stream,
+                stream_cls=anthropic.Stream[Any] if stream else None,
             )
         except anthropic.APIStatusError as error:
-            raise _failed(error) from None
+            raise failed(error.status_code, error.response.text, error.response.headers) from None
         except anthropic.APIConnectionError as error:
-            raise ProviderFailed(
-                f"no answer from the provider: {type(error).__name__}", kind="connection", retryable=True
-            ) from None
+            raise _no_answer(error) from None
         except anthropic.AnthropicError as error:
             raise ProviderFailed(f"the SDK failed: {type(error).__name__}", kind="sdk") from None
-        return Reply(
-            text="".join(b.text for b in message.content if b.type == "text"),
-            stop_reason=message.stop_reason,
-            usage=message.usage.to_dict(),
-            called_tool=any(b.type == "tool_use" for b in message.content),
-        )
 
 
-def _failed(error: anthropic.APIStatusError) -> ProviderFailed:
-    """Status and the provider's error type; never its text, which may quote the prompt."""
-    body = error.body if isinstance(error.body, dict) else {}
-    inner = body.get("error")
-    kind = str(inner.get("type", "")) if isinstance(inner, dict) else ""
+def _reply(text: str) -> Reply:
+    try:
+        spans = {key: (value, text[start:end]) for key, value, start, end in exact.members(text)}
+        stop_reason, usage = spans["stop_reason"][0], spans["usage"][0]
+        return Reply.of(spans["content"][1], stop_reason, usage if isinstance(usage, dict) else {})
+    except (Malformed, KeyError, TypeError, AttributeError):
+        raise ProviderFailed(
+            "the provider's answer is no message", kind="bad-answer", retryable=True
+        ) from None
+
+
+def _no_answer(error: Exception) -> ProviderFailed:
     return ProviderFailed(
-        f"the provider answered {error.status_code} {kind}".strip(),
-        kind=kind[:60] or f"http-{error.status_code}",
-        http_status=error.status_code,
-        retry_after_s=retry_after(
-            error.response.headers.get("retry-after-ms"), error.response.headers.get("retry-after")
-        ),
-        retryable=error.status_code in MAY_PASS,
+        f"no answer from the provider: {type(error).__name__}", kind="connection", retryable=True
+    )
+
+
+def failed(status: int, body: str, headers: Any) -> ProviderFailed:
+    """The failure that an error answer means. Its own text is kept for classification only, and in no message of ours: it
+    may quote the prompt."""
+    kind, message = "", body
+    try:
+        inner = exact.loads(body).get("error")
+        if isinstance(inner, dict):
+            kind, message = str(inner.get("type") or inner.get("code") or ""), str(inner.get("message", ""))
+    except (Malformed, AttributeError):
+        pass
+    return ProviderFailed(
+        f"the provider answered {status} {kind}".strip(),
+        kind=kind[:60] or f"http-{status}",
+        http_status=status,
+        retry_after_s=retry_after(headers.get("retry-after-ms"), headers.get("retry-after")),
+        retryable=status in MAY_PASS,
+        message=message,
     )
 
 
