@@ -15,7 +15,12 @@ application = get_wsgi_application()
 
 from compaction import conf  # noqa: E402 - needs the applications to be loaded
 
-# What a first request would else wait for: the views, the price catalog, the broker's transport.
-_ = get_resolver().url_patterns
-_ = conf.catalog("claude-sonnet-4-5")
-_ = celery.app.connection_for_write().get_transport_cls()
+
+def _warm() -> None:
+    """Loads what a first request would else wait for: the views, the price catalog, the broker's transport."""
+    assert get_resolver().url_patterns  # noqa: S101 - the getter is what loads them
+    conf.catalog("claude-sonnet-4-5")
+    celery.app.connection_for_write().get_transport_cls()
+
+
+_warm()

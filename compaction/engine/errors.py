@@ -118,3 +118,4 @@ class ProviderFailed(ContextError):
         self.retry_after_s = retry_after_s
         self.may_pass = retryable
         self.message = message
+        self.passed_on = False  # part of an answer had been passed on to the reader before
