@@ -8,6 +8,7 @@ from typing import Any
 
 from compaction import budget, compact, gather, jobs, outgoing, ready, turns
 from compaction import desk as desks
+from compaction.engine import exact
 from compaction.engine import overflow as ladder
 from compaction.engine.errors import Conflict
 from compaction.engine.types import Reason
@@ -79,7 +80,8 @@ def _within(
 
 def _note_attempt(turn: Turn, error: dict[str, Any] | None) -> None:
     """Records on the turn that what it last sent was refused."""
-    known = {k: str(error[k])[:100] for k in ("status", "type", "code") if k in error} if error else {}
+    told = {k: str(error[k])[:100] for k in ("status", "type", "code") if k in error} if error else {}
+    known = {k: v for k, v in told.items() if exact.storable(v)}
     sent = {
         "rung": turn.rung or "first",
         "outcome": "overflow",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from compaction import budget, compact, gather, jobs, ready
-from compaction.engine import cut
+from compaction.engine import cut, exact
 from compaction.engine.errors import Invalid
 from compaction.engine.types import Reason
 from compaction.models import Compaction
@@ -21,6 +21,7 @@ OUTCOMES = {
     Compaction.Status.FAILED: "failed",
 }
 MOST_SUMMARY = 400_000  # characters
+UNSTORABLE = "holds a NUL or a lone surrogate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def read(body: Body) -> Asked:
         fault("reason", "has to be manual or tool")
     if not isinstance(instructions, str) or len(instructions) > 20_000:
         fault("instructions", "has to be text of at most 20,000 characters")
+    elif not exact.storable(instructions):
+        fault("instructions", UNSTORABLE)
     if not isinstance(wait, bool):
         fault("wait", "has to be true or false")
     if (summary is None) != (kept_from is None):
@@ -68,6 +71,8 @@ def read(body: Body) -> Asked:
         not isinstance(summary, str) or not summary.strip() or len(summary) > MOST_SUMMARY
     ):
         fault("summary", f"has to be text, not blank, of at most {MOST_SUMMARY:,} characters")
+    elif not exact.storable(summary):
+        fault("summary", UNSTORABLE)
     if kept_from is not None and (
         not isinstance(kept_from, int) or isinstance(kept_from, bool) or kept_from < 1
     ):

@@ -59,10 +59,12 @@ class Complete(APIView):
         stop_reason = body.get("stop_reason") or ""
         usage = body.get("usage")
         errors = []
-        if not isinstance(stop_reason, str) or len(stop_reason) > 60:
+        if not isinstance(stop_reason, str) or len(stop_reason) > 60 or not exact.storable(stop_reason):
             errors.append({"pointer": "/stop_reason", "detail": "has to be a short string"})
-        if usage is not None and not isinstance(usage, dict):
-            errors.append({"pointer": "/usage", "detail": "has to be an object"})
+        if usage is not None and not (isinstance(usage, dict) and exact.storable(usage)):
+            errors.append(
+                {"pointer": "/usage", "detail": "has to be an object, without NUL and lone surrogates"}
+            )
         session = session_of(request, public_id)
         if not errors and stop_reason == OVERFLOW_STOP:
             return answer(

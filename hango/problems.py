@@ -102,7 +102,9 @@ def _faults(detail: Any, pointer: str) -> Any:
     """DRF's nested error details as (JSON pointer, text) pairs."""
     if isinstance(detail, dict):
         for key, value in detail.items():
-            yield from _faults(value, pointer if key == "non_field_errors" else f"{pointer}/{key}")
+            yield from _faults(
+                value, pointer if key == "non_field_errors" else f"{pointer}/{exact.pointer_part(key)}"
+            )
     elif isinstance(detail, list):
         for index, value in enumerate(detail):
             yield from _faults(value, pointer if isinstance(value, str) else f"{pointer}/{index}")

@@ -65,15 +65,23 @@ def parse_one(text: str, here: str, ignore_unknown: bool = False) -> tuple[NewMe
     faults = (
         []
         if ignore_unknown
-        else [{"pointer": f"{here}/{k}", "detail": "unknown field"} for k in spans.keys() - FIELDS]
+        else [
+            {"pointer": f"{here}/{exact.pointer_part(k)}", "detail": "unknown field"}
+            for k in spans.keys() - FIELDS
+        ]
     )
     role, content = spans.get("role", (None, ""))[0], spans.get("content", (None, "null"))
     faults += integrity.malformed(role, content[0], here)
     client_id, pinned = spans.get("client_id", (None, ""))[0], spans.get("pinned", (False, ""))[0]
     if client_id is not None and not (
-        isinstance(client_id, str) and 0 < len(client_id) <= 200 and "\0" not in client_id
+        isinstance(client_id, str) and 0 < len(client_id) <= 200 and exact.storable(client_id)
     ):
-        faults.append({"pointer": f"{here}/client_id", "detail": "has to be a string of 1 to 200 characters"})
+        faults.append(
+            {
+                "pointer": f"{here}/client_id",
+                "detail": "has to be a string of 1 to 200 characters, without NUL and lone surrogates",
+            }
+        )
     if not isinstance(pinned, bool):
         faults.append({"pointer": f"{here}/pinned", "detail": "has to be true or false"})
     elif pinned and not faults and not _is_user_text(role, content[1]):

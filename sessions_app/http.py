@@ -51,7 +51,9 @@ def body_of(request: Request, allowed: Sequence[str] | set[str]) -> Body:
     if unknown := sorted(body.keys() - set(allowed)):
         raise Malformed(
             f"unknown field {unknown[0]!r}",
-            errors=[{"pointer": f"/{name}", "detail": "unknown field"} for name in unknown],
+            errors=[
+                {"pointer": f"/{exact.pointer_part(name)}", "detail": "unknown field"} for name in unknown
+            ],
         )
     return body
 

@@ -16,6 +16,7 @@ from typing import Any
 from compaction.engine.errors import Malformed
 
 _SPACE = re.compile(r"[ \t\n\r]*")
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # the escape, and not an escaped backslash before `u0000`
 
 
 def _no_constant(name: str) -> Any:
@@ -99,6 +100,17 @@ def with_member(raw: str, key: str, value: object) -> str:
     """The object's text with one more member at its end."""
     body = raw.rstrip()[:-1].rstrip()
     return f"{body}{'' if body.endswith('{') else ','}{json.dumps(key)}:{dumps(value)}}}"
+
+
+def storable(value: object) -> bool:
+    """Whether every database takes the value as text or JSON: no NUL and no lone surrogate in any of its strings."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _encodable(text) and not _NUL.search(text)
+
+
+def pointer_part(key: str) -> str:
+    """A member's name as a part of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def may_hold_lone_surrogates(raw: str) -> bool:
