@@ -68,6 +68,12 @@ class Turn(models.Model):
     input_tokens = models.PositiveIntegerField(
         help_text="As measured when it was built, in the model's tokens."
     )
+    counted_tokens = models.PositiveIntegerField(
+        null=True, blank=True, help_text="As the provider counted the request before it was sent."
+    )
+    sent_digest = models.CharField(
+        max_length=64, blank=True, default="", help_text="Of everything that the answer's thinking is bound to."
+    )
     adopted = models.BooleanField(default=False, help_text="This turn swapped to another compaction.")
     deferred = models.BooleanField(default=False)
     attempts = models.JSONField(default=list)

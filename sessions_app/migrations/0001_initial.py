@@ -50,6 +50,7 @@ class Migration(migrations.Migration):
                 ('metadata', models.TextField(blank=True, default='{}')),
                 ('estimator', models.CharField(help_text="The unit of this session's stored token counts.", max_length=40)),
                 ('fixed_tokens', models.PositiveIntegerField(default=0, help_text='System and tools, in base units.')),
+                ('reported_limit', models.PositiveIntegerField(blank=True, help_text='The window that a provider named when it refused a request of this session.', null=True)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='sessions', to='transcript.project')),
             ],
