@@ -80,8 +80,8 @@ def _within(
 
 def _note_attempt(turn: Turn, error: dict[str, Any] | None) -> None:
     """Records on the turn that what it last sent was refused."""
-    told = {k: str(error[k])[:100] for k in ("status", "type", "code") if k in error} if error else {}
-    known = {k: v for k, v in told.items() if exact.storable(v)}
+    given = error or {}
+    known = {k: exact.stored_form(str(given[k])[:100]) for k in ("status", "type", "code") if k in given}
     sent = {
         "rung": turn.rung or "first",
         "outcome": "overflow",

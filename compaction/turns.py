@@ -11,7 +11,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from compaction import budget, gather, jobs
-from compaction.engine import integrity, tokens, types
+from compaction.engine import exact, integrity, tokens, types
 from compaction.engine.errors import Conflict, NotFound
 from compaction.models import Turn
 from sessions_app import append
@@ -62,16 +62,19 @@ def complete(
             turn.refresh_from_db()
             if turn.answer_digest != digest:
                 raise Conflict(f"turn {number} is {turn.status} already, by another answer", turn=number)
-            return Closed(turn, None, tuple(turn.warnings))
+            told = turn.attempts[-1]
+            return Closed(turn, told["seq"], tuple(told["warnings"]))
         stored = append.append(session, [message], produced_on=turn.elements_digest)
         seq = stored.rows[0].seq
-        warnings = [f"{w.rule}: {w.detail}" for w in stored.warnings]
+        warnings = [exact.stored_form(f"{w.rule}: {w.detail}") for w in stored.warnings]
         if seq != turn.last_seq + 1:
             warnings.insert(
                 0,
                 "messages-since-build: the answer was stored after messages that it has not seen; its usage is no anchor",
             )
-            Turn.objects.filter(pk=turn.pk).update(warnings=warnings[:1])
+            turn.warnings = warnings[:1]
+        answered = {"rung": turn.rung or "first", "outcome": "completed", "seq": seq, "warnings": warnings}
+        Turn.objects.filter(pk=turn.pk).update(warnings=turn.warnings, attempts=[*turn.attempts, answered])
         _count(session, turn, usage)
         note_compact_tool(session, stored.rows)
         jobs.ring_if_due(session)

@@ -108,6 +108,11 @@ def storable(value: object) -> bool:
     return _encodable(text) and not _NUL.search(text)
 
 
+def stored_form(text: str) -> str:
+    """The text as every database takes it: U+FFFD for a NUL or a lone surrogate."""
+    return well_formed(text).replace("\0", "\ufffd")
+
+
 def pointer_part(key: str) -> str:
     """A member's name as a part of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")

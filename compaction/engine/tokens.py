@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 from compaction.engine import exact, images
 from compaction.engine.types import MEDIA, Block, OutgoingRequest
 
+MOST_TOKENS = 100_000_000  # no window is that large; a report of more is a fault of who reports
 MESSAGE_OVERHEAD = 4  # tokens around each message: role and turn marks (what public counters add)
 DOCUMENT_TOKENS = 1_600  # least weight of a document: that of its first page as an image
 DOCUMENT_BYTES_PER_TOKEN = 100  # between a dense text PDF (about 20) and a scan (about 200)
@@ -253,7 +254,7 @@ class Anchor:
 
 
 def context_of(usage: dict[str, Any]) -> int:
-    """Input tokens of the request that an Anthropic-shaped usage reports; 0: unknown.
+    """Input tokens of the request that an Anthropic-shaped usage reports; 0: unknown, or more than any model takes.
 
     The three input fields are disjoint parts of one sum. With `iterations`, the top level adds up several
     requests, so the last one of type `message` decides (PROTOCOL section 4).
@@ -263,7 +264,8 @@ def context_of(usage: dict[str, Any]) -> int:
     messages = [entry for entry in entries if isinstance(entry, dict) and entry.get("type") == "message"]
     entry = messages[-1] if messages else usage
     fields = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    return sum(value for field in fields if type(value := entry.get(field)) is int and value > 0)
+    whole = sum(value for field in fields if type(value := entry.get(field)) is int and value > 0)
+    return whole if whole <= MOST_TOKENS else 0
 
 
 def believed(anchor: Anchor | None) -> bool:
