@@ -21,7 +21,7 @@ from django.db import transaction
 from compaction import gather
 from compaction.engine import history, types
 from compaction.engine.errors import Malformed
-from compaction.models import Compaction
+from compaction.models import Compaction, Frame, Turn
 from sessions_app.models import Message, Session
 
 log = logging.getLogger(__name__)
@@ -138,11 +138,15 @@ def lines(
 
 
 def erase_rows(session: Session) -> None:
-    """Deletes everything that is stored of a session: transcript, turns, compactions, work that is under way."""
+    """Deletes everything that is stored of a session: transcript, turns, compactions, work that is under way, and the
+    system prompts and memories that no other session's turns are made of."""
     with transaction.atomic():
         Session.objects.select_for_update(no_key=True).only("pk").get(pk=session.pk)
+        frames = set(session.turns.values_list("frame", flat=True))
         session.turns.all().delete()
         session.compactions_made.update(base=None)
         session.compactions_made.all().delete()
         Message.objects.filter(session=session).delete()
         session.delete()
+        used = Turn.objects.filter(frame__in=frames).values_list("frame", flat=True)
+        Frame.objects.filter(pk__in=frames.difference(used)).delete()
