@@ -50,7 +50,7 @@ def build(session: Session, *, memory: str | None = None, max_tokens: int | None
     desk = open_desk(state, memory)
     view = budget.view_of(state.open) if state.open else state.view()
     view = replace(view, last_seq=state.last_seq)
-    _check_end(session, desk.messages(view.first_seq))
+    _check_end(session, view, desk.messages(view.first_seq))
     shown = desk.show(view)
     decision = trigger.Decision(Action.SEND)
     if state.open is None:
@@ -60,8 +60,10 @@ def build(session: Session, *, memory: str | None = None, max_tokens: int | None
     return store(desk, shown, deferred=decision.deferred)
 
 
-def _check_end(session: Session, messages: Sequence[types.Message]) -> None:
+def _check_end(session: Session, view: types.View, messages: Sequence[types.Message]) -> None:
     end = repair.ending(messages, compact_tool=session.compact_tool)
+    if end == "nothing" and not view.first_seq:
+        raise NothingToSend
     if end == "calls":
         raise ResultsMissing
     if end == "answer" and session.strict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -31,9 +32,9 @@ class Requests(APIView):
 
     @extend_schema(operation_id="requests_build", request=schema.RequestBody, responses=schema.BuiltAnswer)
     def post(self, request: Request, public_id: str) -> HttpResponse:
-        body = body_of(request, ("messages", "memory", "max_tokens", "dry_run"))
+        body = body_of(request, ("messages", "memory", "max_tokens"))
         memory, max_tokens = _memory(body), _max_tokens(body)
-        messages = append.parse(body.texts["messages"]) if body.get("messages") else []
+        messages = append.parse(body.texts["messages"]) if body.get("messages") is not None else []
         session = session_of(request, public_id)
         stored = appended(session, messages) if messages else None
         try:
@@ -142,6 +143,7 @@ class Compactions(APIView):
     def _asked(self, request: Request, session: Session, asked: forced.Asked) -> HttpResponse:
         return _forced(session, asked)
 
+    @functools.partial(idempotent, in_transaction=False)
     def _written(self, request: Request, session: Session, asked: forced.Asked) -> HttpResponse:
         """Waits for the model, so that it is in no transaction: the key is stored with the answer, afterwards."""
         return _forced(session, asked)
@@ -233,7 +235,9 @@ def _memory(body: Body) -> str | None:
     except ValidationError as error:
         detail = "; ".join(str(part) for part in error.detail)
         raise Invalid(f"/memory: {detail}", errors=[{"pointer": "/memory", "detail": detail}]) from None
-    return body.texts["memory"]
+    text = body.texts["memory"]
+    said = [text[start:end] for block, start, end in exact.elements(text) if block["text"].strip()]
+    return f"[{','.join(said)}]" if said else ""
 
 
 def _max_tokens(body: Body) -> int | None:

@@ -42,8 +42,9 @@ def problem(
 def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:  # noqa: PLR0911 - a table
     """DRF's exception handler. None lets Django answer with its own 500, which `server_error` writes."""
     if isinstance(error, ContextError):
-        if error.status >= 500:
-            log.error("%s: %s", error.code, error.detail)
+        if error.status == 500:  # what broke may name what was said; it is logged where it is raised
+            log.error("%s: %s", error.code, type(error).__name__)
+            return problem(error.code, error.status, (type(error).__doc__ or "").strip(), None, **error.extra)
         members = {"errors": error.errors} if error.errors else {}
         return problem(error.code, error.status, error.detail, None, **members, **error.extra)
     if isinstance(error, RequestDataTooBig):
@@ -103,7 +104,7 @@ def _faults(detail: Any, pointer: str) -> Any:
     if isinstance(detail, dict):
         for key, value in detail.items():
             yield from _faults(
-                value, pointer if key == "non_field_errors" else f"{pointer}/{exact.pointer_part(key)}"
+                value, pointer if key == "non_field_errors" else f"{pointer}/{exact.pointer_part(str(key))}"
             )
     elif isinstance(detail, list):
         for index, value in enumerate(detail):

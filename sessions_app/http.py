@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
@@ -74,10 +75,11 @@ def text_of(value: Any) -> str:
     return exact.dumps(value)
 
 
-def idempotent(handler: Handler) -> Handler:
+def idempotent(handler: Handler, *, in_transaction: bool = True) -> Handler:
     """The same `Idempotency-Key` and body gives the first answer again; with another body it is a `Conflict`.
 
     The answer is stored in the transaction of its effect; refusals and failures are not, so that they can be retried.
+    `in_transaction` False: for what waits for a model, which no transaction may do; the answer is stored afterwards.
     """
 
     @functools.wraps(handler)
@@ -96,16 +98,17 @@ def idempotent(handler: Handler) -> Handler:
         if (again := _stored(project, key, fingerprint)) is not None:
             return again
         try:
-            with transaction.atomic():
+            with transaction.atomic() if in_transaction else contextlib.nullcontext():
                 response = handler(view, request, *args, **kwargs)
                 if response.status_code < 300:
-                    IdempotentAnswer.objects.create(
-                        project=project,
-                        key=key,
-                        fingerprint=fingerprint,
-                        status=response.status_code,
-                        body=response.content.decode(),
-                    )
+                    with transaction.atomic():
+                        IdempotentAnswer.objects.create(
+                            project=project,
+                            key=key,
+                            fingerprint=fingerprint,
+                            status=response.status_code,
+                            body=response.content.decode(),
+                        )
         except IntegrityError:
             if (again := _stored(project, key, fingerprint)) is not None:
                 return again
