@@ -68,7 +68,9 @@ class Api:
         self.key = key
         self.http = Client()
 
-    def call(self, method: str, path: str, body: object = None, *, raw: str | bytes | None = None, **headers: str) -> Answer:
+    def call(
+        self, method: str, path: str, body: object = None, *, raw: str | bytes | None = None, **headers: str
+    ) -> Answer:
         """`body` is sent as JSON, `raw` as it stands; header names with `_` for `-`."""
         sent = raw if raw is not None else "" if body is None else json.dumps(body)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -83,7 +85,9 @@ class Api:
     def get(self, path: str, **headers: str) -> Answer:
         return self.call("GET", path, **headers)
 
-    def post(self, path: str, body: object = None, *, raw: str | bytes | None = None, **headers: str) -> Answer:
+    def post(
+        self, path: str, body: object = None, *, raw: str | bytes | None = None, **headers: str
+    ) -> Answer:
         return self.call("POST", path, body, raw=raw, **headers)
 
     def patch(self, path: str, body: object = None, *, raw: str | bytes | None = None) -> Answer:
@@ -178,7 +182,11 @@ def prose(tokens: int, mark: str = "") -> str:
 
 def chat(rounds: int, tokens: int = 200) -> list[dict[str, Any]]:
     """A long healthy conversation that ends with the user; every message of about so many tokens."""
-    said = [m for i in range(rounds) for m in (user(prose(tokens, f"question {i}. ")), assistant(prose(tokens, f"answer {i}. ")))]
+    said = [
+        m
+        for i in range(rounds)
+        for m in (user(prose(tokens, f"question {i}. ")), assistant(prose(tokens, f"answer {i}. ")))
+    ]
     return [*said, user("and now?")]
 
 

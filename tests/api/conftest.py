@@ -36,7 +36,10 @@ def history_folder(settings, tmp_path: Path) -> Path:
     """The storage's folder, empty."""
     backend = "django.core.files.storage.FileSystemStorage"
     folder = tmp_path / "home" / "history"
-    settings.STORAGES = {**settings.STORAGES, "history": {"BACKEND": backend, "OPTIONS": {"location": str(folder)}}}
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "history": {"BACKEND": backend, "OPTIONS": {"location": str(folder)}},
+    }
     return folder
 
 

@@ -52,8 +52,12 @@ def test_whatever_is_stored_a_request_can_be_built_on_it(api, content):
     session = api.session(tools=TOOLS)
     role = "assistant" if "tool_use" in content or "thinking" in content else "user"
     answers = f',{{"role":"user","content":{json.dumps("go on")}}}'
-    api.post(f"{session}/messages/", raw=BODY.format(f'{{"role":"{role}","content":{content}}}{answers}')).expect(201)
-    if '"thinking"' in content or "future" in content:  # the judge knows only its own signatures, and no future
+    api.post(
+        f"{session}/messages/", raw=BODY.format(f'{{"role":"{role}","content":{content}}}{answers}')
+    ).expect(201)
+    if (
+        '"thinking"' in content or "future" in content
+    ):  # the judge knows only its own signatures, and no future
         api.post(f"{session}/requests/", {}).expect(200)
     else:
         api.build(session)
@@ -62,7 +66,11 @@ def test_whatever_is_stored_a_request_can_be_built_on_it(api, content):
 
 def test_what_was_appended_is_read_back_in_order_from_seq_0(api):
     session = api.session()
-    said = [user("one"), assistant([{"type": "text", "text": "two"}]), user("three", client_id="x", pinned=True)]
+    said = [
+        user("one"),
+        assistant([{"type": "text", "text": "two"}]),
+        user("three", client_id="x", pinned=True),
+    ]
     appended = api.say(session, *said)
     assert [m["seq"] for m in appended["appended"]] == [0, 1, 2]
     assert appended["next_seq"] == 3
@@ -76,7 +84,10 @@ def test_what_was_appended_is_read_back_in_order_from_seq_0(api):
 def test_seq_goes_on_over_appends(api):
     session = api.session()
     for expected in range(3):
-        assert [m["seq"] for m in api.say(session, user(), assistant())["appended"]] == [2 * expected, 2 * expected + 1]
+        assert [m["seq"] for m in api.say(session, user(), assistant())["appended"]] == [
+            2 * expected,
+            2 * expected + 1,
+        ]
 
 
 def test_an_append_answers_with_the_budget(api):
@@ -108,7 +119,10 @@ def test_messages_added_while_paging_are_seen_once(api):
     assert [m["seq"] for m in (*first["results"], *second["results"])] == list(range(6))
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "limit=100000", "after=-2", "after=x", "after=99999999999999999999"])
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=-1", "limit=x", "limit=100000", "after=-2", "after=x", "after=99999999999999999999"],
+)
 def test_a_page_that_is_none_is_a_400(api, query):
     api.get(f"{api.session()}/messages/?{query}").problem(400)
 
@@ -153,7 +167,10 @@ def test_a_malformed_message_is_a_422_that_names_it_and_nothing_is_stored(api, m
 
 
 def test_every_malformed_message_is_named(api):
-    answer = api.post(f"{api.session()}/messages/", {"messages": [{"role": "x", "content": "a"}, user("good"), {"role": "user", "content": 5}]})
+    answer = api.post(
+        f"{api.session()}/messages/",
+        {"messages": [{"role": "x", "content": "a"}, user("good"), {"role": "user", "content": 5}]},
+    )
     assert set(answer.pointers()) == {"/messages/0/role", "/messages/2/content"}
     assert all(e["detail"] for e in answer["errors"])
 
@@ -203,14 +220,25 @@ def test_what_is_no_json_object_is_a_400(api, raw):
     assert api.transcript(session) == []
 
 
-@pytest.mark.parametrize("raw", [b"\xff\xfe", b'{"messages":[{"role":"user","content":"\xe9"}]}', '{"messages":[]}'.encode("utf-16"), b"\xed\xa0\x80", b"\x80"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\xff\xfe",
+        b'{"messages":[{"role":"user","content":"\xe9"}]}',
+        '{"messages":[]}'.encode("utf-16"),
+        b"\xed\xa0\x80",
+        b"\x80",
+    ],
+)
 def test_what_is_not_utf_8_is_a_400(api, raw):
     api.post(f"{api.session()}/messages/", raw=raw).problem(400)
 
 
 def test_a_byte_order_mark_is_no_fault(api):
     session = api.session()
-    api.post(f"{session}/messages/", raw=b"\xef\xbb\xbf" + b'{"messages":[{"role":"user","content":"x"}]}').expect(201)
+    api.post(
+        f"{session}/messages/", raw=b"\xef\xbb\xbf" + b'{"messages":[{"role":"user","content":"x"}]}'
+    ).expect(201)
     assert stored_text(api, session) == '"x"'
 
 
@@ -327,7 +355,14 @@ def test_a_strict_session_refuses_what_is_broken(api, said, seq, rule):
 
 def test_a_strict_session_takes_a_healthy_round_over_several_appends(api):
     session = api.session(tools=TOOLS, strict=True)
-    for said in ([user("go")], [calls("a", "b")], [results("a")], [results("b")], [assistant("done")], [user("thanks")]):
+    for said in (
+        [user("go")],
+        [calls("a", "b")],
+        [results("a")],
+        [results("b")],
+        [assistant("done")],
+        [user("thanks")],
+    ):
         assert api.say(session, *said)["warnings"] == []
 
 
@@ -360,7 +395,9 @@ def test_expected_seq_that_is_not_the_next_one_is_a_409_that_tells_it(api, expec
 def test_a_client_id_is_stored_once(api):
     session = api.session()
     first = api.say(session, user("one", client_id="a"), assistant("two", client_id="b"))
-    again = api.say(session, user("one", client_id="a"), assistant("two", client_id="b"), user("three", client_id="c"))
+    again = api.say(
+        session, user("one", client_id="a"), assistant("two", client_id="b"), user("three", client_id="c")
+    )
     assert [m["seq"] for m in again["appended"]] == [0, 1, 2]
     assert again["next_seq"] == 3
     assert first["appended"][0]["client_id"] == "a"
@@ -369,11 +406,20 @@ def test_a_client_id_is_stored_once(api):
 
 def test_a_client_id_twice_in_one_append_is_stored_once(api):
     session = api.session()
-    assert [m["seq"] for m in api.say(session, user("x", client_id="a"), user("x", client_id="a"))["appended"]] == [0, 0]
+    assert [
+        m["seq"] for m in api.say(session, user("x", client_id="a"), user("x", client_id="a"))["appended"]
+    ] == [0, 0]
     assert Message.objects.count() == 1
 
 
-@pytest.mark.parametrize("other", [user("another", client_id="a"), assistant("one", client_id="a"), user([{"type": "text", "text": "one"}], client_id="a")])
+@pytest.mark.parametrize(
+    "other",
+    [
+        user("another", client_id="a"),
+        assistant("one", client_id="a"),
+        user([{"type": "text", "text": "one"}], client_id="a"),
+    ],
+)
 def test_a_client_id_of_another_message_is_a_409_and_nothing_is_stored(api, other):
     session = api.session()
     api.say(session, user("one", client_id="a"))
@@ -388,7 +434,9 @@ def test_a_client_id_is_the_sessions_own(api):
     assert [m["content"] for m in api.transcript("/sessions/two")] == ["two"]
 
 
-@pytest.mark.parametrize("content", ["keep this", [{"type": "text", "text": "keep"}, {"type": "text", "text": "this"}]])
+@pytest.mark.parametrize(
+    "content", ["keep this", [{"type": "text", "text": "keep"}, {"type": "text", "text": "this"}]]
+)
 def test_a_users_text_can_be_pinned_and_stays_word_for_word(api, work, content):
     session = api.session(limits=SMALL)
     api.say(session, user(content, pinned=True), assistant("noted"), *chat(8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -77,7 +78,9 @@ def test_the_callers_bytes_are_passed_on(api):
     """Key order, number forms and escapes of tools and inputs decide what a prompt cache finds again."""
     given = '{"z":1.0,"a":1e2,"u":"\\u00e9"}'
     schema = '{"type":"object","properties":{"n":{"minimum":0.50}}}'
-    api.post("/sessions/", raw=f'{{"id":"s","model":"m","tools":[{{"name":"t","input_schema":{schema}}}]}}').expect(201)
+    api.post(
+        "/sessions/", raw=f'{{"id":"s","model":"m","tools":[{{"name":"t","input_schema":{schema}}}]}}'
+    ).expect(201)
     call = f'{{"role":"assistant","content":[{{"id":"c","name":"t","type":"tool_use","input":{given}}}]}}'
     said = f'[{{"role":"user","content":"go"}},{call},{{"role":"user","content":[{{"tool_use_id":"c","type":"tool_result","content":"ok"}}]}}]'
     built = api.post("/sessions/s/requests/", raw=f'{{"messages":{said}}}').expect(200)
@@ -168,7 +171,12 @@ def test_reported_usage_becomes_the_budgets_source(api):
     session = api.session()
     built = api.build(session, messages=[user(prose(1000))])
     used = int(built["budget"]["input_tokens"] * 1.2)
-    usage = {"input_tokens": used - 300, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 100, "output_tokens": 5}
+    usage = {
+        "input_tokens": used - 300,
+        "cache_read_input_tokens": 200,
+        "cache_creation_input_tokens": 100,
+        "output_tokens": 5,
+    }
     api.complete(session, 1, usage=usage).expect(200)
     after = api.build(session, messages=[user("more")])["budget"]
     assert after["source"] == "usage"
@@ -182,7 +190,11 @@ def test_building_again_is_the_same_turn_and_the_same_bytes(api):
     session = api.session(system="s", tools=TOOLS)
     first = api.build(session, messages=[user("hi")])
     again = api.build(session)
-    assert (again["turn"], again.member("request"), again["prefix_changed"]) == (1, first.member("request"), False)
+    assert (again["turn"], again.member("request"), again["prefix_changed"]) == (
+        1,
+        first.member("request"),
+        False,
+    )
     assert Turn.objects.count() == 1
 
 
@@ -244,7 +256,11 @@ def test_memory_stands_after_the_system_prompt(api):
 
 
 def test_memory_may_be_blocks_and_may_stand_without_a_system_prompt(api):
-    built = api.build(api.session(), messages=[user()], memory=[{"type": "text", "text": "one"}, {"type": "text", "text": "two"}])
+    built = api.build(
+        api.session(),
+        messages=[user()],
+        memory=[{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+    )
     assert [b["text"] for b in built["request"]["system"]] == ["one", "two"]
 
 
@@ -273,20 +289,34 @@ def test_omitted_memory_is_the_last_turns(api):
     assert "Bob" not in gone.text
 
 
-@pytest.mark.parametrize("nothing", [None, "", "  ", [], [{"type": "text", "text": ""}], [{"type": "text", "text": " "}]], ids=label)
+@pytest.mark.parametrize(
+    "nothing",
+    [None, "", "  ", [], [{"type": "text", "text": ""}], [{"type": "text", "text": " "}]],
+    ids=label,
+)
 def test_memory_of_nothing_is_no_memory(api, nothing):
     built = api.build(api.session(system="s"), messages=[user()], memory=nothing)
     assert text_of(built["request"]["system"]).count('"text": "') <= 2
 
 
-@pytest.mark.parametrize("memory", [5, {}, True, ["text"], [{"type": "image"}], [{"type": "text"}], [{"type": "text", "text": 5}]], ids=label)
+@pytest.mark.parametrize(
+    "memory",
+    [5, {}, True, ["text"], [{"type": "image"}], [{"type": "text"}], [{"type": "text", "text": 5}]],
+    ids=label,
+)
 def test_memory_that_is_none_is_a_422(api, memory):
     session = api.session()
-    assert api.post(f"{session}/requests/", {"messages": [user()], "memory": memory}).pointers() == ["/memory"]
+    assert api.post(f"{session}/requests/", {"messages": [user()], "memory": memory}).pointers() == [
+        "/memory"
+    ]
     assert api.transcript(session) == []
 
 
-@pytest.mark.parametrize("memory", ["x\ud800", "\x00", "é😀", [{"type": "text", "text": "\udc00", "cache_control": {"type": "ephemeral"}}]], ids=label)
+@pytest.mark.parametrize(
+    "memory",
+    ["x\ud800", "\x00", "é😀", [{"type": "text", "text": "\udc00", "cache_control": {"type": "ephemeral"}}]],
+    ids=label,
+)
 @pytest.mark.parametrize("placement", ["system", "message"])
 def test_any_memory_text_gives_a_request_that_can_be_sent(api, memory, placement):
     session = api.session(system="s", memory_placement=placement)
@@ -317,8 +347,15 @@ def test_a_growing_session_keeps_its_prefix(api):
 
 
 def _plain(message: dict) -> dict:
-    blocks = message["content"] if isinstance(message["content"], list) else [{"type": "text", "text": message["content"]}]
-    return {"role": message["role"], "content": [{k: v for k, v in b.items() if k != "cache_control"} for b in blocks]}
+    blocks = (
+        message["content"]
+        if isinstance(message["content"], list)
+        else [{"type": "text", "text": message["content"]}]
+    )
+    return {
+        "role": message["role"],
+        "content": [{k: v for k, v in b.items() if k != "cache_control"} for b in blocks],
+    }
 
 
 def test_a_swap_changes_the_prefix_once_and_is_told(api, work):
@@ -337,7 +374,9 @@ def test_a_swap_changes_the_prefix_once_and_is_told(api, work):
     assert after["compaction"]["applied_now"] is False
 
 
-@pytest.mark.parametrize("change", [{"system": "new"}, {"tools": [{"name": "other", "input_schema": {"type": "object"}}]}])
+@pytest.mark.parametrize(
+    "change", [{"system": "new"}, {"tools": [{"name": "other", "input_schema": {"type": "object"}}]}]
+)
 def test_another_system_prompt_or_toolset_changes_the_prefix(api, change):
     session = api.session(system="old", tools=TOOLS)
     api.build(session, messages=[user()])
@@ -352,7 +391,7 @@ def test_coverage_goes_over_the_whole_transcript_without_gap_and_overlap(api, wo
     cover = built["coverage"]
     parts = [p for p in (cover["summarised"], cover["dropped"], cover["verbatim"]) if p]
     assert parts[0][0] == 0
-    assert all(a[1] + 1 == b[0] for a, b in zip(parts, parts[1:], strict=False))
+    assert all(a[1] + 1 == b[0] for a, b in itertools.pairwise(parts))
     assert parts[-1][1] == len(api.transcript(session)) - 1
     assert cover["summarised"] == [0, built["compaction"]["kept_from"] - 1]
     first = api.transcript(session)[cover["verbatim"][0]]["content"]
@@ -430,12 +469,26 @@ def test_it_stays_the_same_whatever_happens_later(api, work):
     session = api.session(system="old", tools=TOOLS, limits=SMALL, metadata={"a": 1})
     built = [api.build(session, messages=[user("go")], memory="old memory")]
     for n in range(1, 12):
-        built.append(api.build(session, messages=[calls(f"c{n}", text=prose(500)), results(f"c{n}")], max_tokens=400 + n))
+        built.append(
+            api.build(
+                session, messages=[calls(f"c{n}", text=prose(500)), results(f"c{n}")], max_tokens=400 + n
+            )
+        )
         if n == 6:
             api.post(f"{session}/compactions/", {"wait": True}).expect(201)
         if n == 8:
-            api.patch(f"{session}/", {"system": "new", "tools": [*TOOLS, {"name": "more", "input_schema": {"type": "object"}}]}).expect(200)
-            api.patch(f"{session}/", {"model": "another", "limits": {**SMALL, "tool_arg_max_tokens": 50}, "memory_placement": "message"}).expect(200)
+            api.patch(
+                f"{session}/",
+                {"system": "new", "tools": [*TOOLS, {"name": "more", "input_schema": {"type": "object"}}]},
+            ).expect(200)
+            api.patch(
+                f"{session}/",
+                {
+                    "model": "another",
+                    "limits": {**SMALL, "tool_arg_max_tokens": 50},
+                    "memory_placement": "message",
+                },
+            ).expect(200)
         if n == 10:
             cid = api.get(f"{session}/compactions/")["results"][0]["id"]
             api.delete(f"{session}/compactions/{cid}/").expect(204)
@@ -482,18 +535,24 @@ def test_after_that_the_session_is_usable(api):
 
 def test_messages_of_a_refused_build_are_stored_and_told(api):
     session = api.session(system=prose(20_000), limits=SMALL)
-    found = api.post(f"{session}/requests/", {"messages": [user("one"), user("two")]}).problem(422, "context-cannot-fit")
+    found = api.post(f"{session}/requests/", {"messages": [user("one"), user("two")]}).problem(
+        422, "context-cannot-fit"
+    )
     assert found["appended"] == [0, 1]
     assert [m["content"] for m in api.transcript(session)] == ["one", "two"]
     waiting = api.session("w", tools=TOOLS)
-    found = api.post(f"{waiting}/requests/", {"messages": [user("go"), calls("c")]}).problem(409, "results-missing")
+    found = api.post(f"{waiting}/requests/", {"messages": [user("go"), calls("c")]}).problem(
+        409, "results-missing"
+    )
     assert found["appended"] == [0, 1]
     assert len(api.transcript(waiting)) == 2
 
 
 def test_a_memory_that_cannot_fit_is_refused_and_can_be_given_up(api):
     session = api.session(limits=SMALL)
-    api.post(f"{session}/requests/", {"messages": [user("hi")], "memory": prose(20_000)}).problem(422, "context-cannot-fit")
+    api.post(f"{session}/requests/", {"messages": [user("hi")], "memory": prose(20_000)}).problem(
+        422, "context-cannot-fit"
+    )
     assert api.build(session, memory=None)["turn"] == 1
 
 
@@ -508,7 +567,13 @@ def test_one_request_after_the_other_fits_its_window(api, work):
     session = api.session(limits={**SMALL, "precompute_frac": 0.7}, tools=TOOLS, max_tokens=500)
     api.build(session, messages=[user("go")])
     for n in range(40):
-        built = api.build(session, messages=[calls(f"c{n}", path=f"/src/file_{n}.py"), results(f"c{n}", text=prose(400, f"file {n} "))])
+        built = api.build(
+            session,
+            messages=[
+                calls(f"c{n}", path=f"/src/file_{n}.py"),
+                results(f"c{n}", text=prose(400, f"file {n} ")),
+            ],
+        )
         assert built["budget"]["input_tokens"] <= 8000
         if n % 3 == 2:
             work()

@@ -33,21 +33,21 @@ def test_without_a_model_the_problem_names_it(api):
     assert api.post("/sessions/", {}).pointers() == ["/model"]
 
 
-@pytest.mark.parametrize("id", ["a", "A9", "s-1.2_x", "0" * 128, "a..b", "a."])
-def test_the_client_may_choose_the_id(api, id):
-    assert api.post("/sessions/", {"id": id, "model": MODEL}).expect(201)["id"] == id
-    assert api.get(f"/sessions/{id}/").expect(200)["id"] == id
+@pytest.mark.parametrize("name", ["a", "A9", "s-1.2_x", "0" * 128, "a..b", "a."])
+def test_the_client_may_choose_the_id(api, name):
+    assert api.post("/sessions/", {"id": name, "model": MODEL}).expect(201)["id"] == name
+    assert api.get(f"/sessions/{name}/").expect(200)["id"] == name
 
 
 @pytest.mark.parametrize(
-    "id",
+    "name",
     [
         "", " ", "a b", " a", "a ", "a\n", "../x", "..", ".", ".hidden", "-a", "_a", "a/b", "a\\b", "/etc/passwd", "a" * 129,
         "a\x00", "\x00", "é", "a\u202e", "%2e%2e", "a%00", 5, True, [], {}, None, "\ud800",
     ],
 )  # fmt: skip
-def test_any_other_id_is_a_400(api, id):
-    api.post("/sessions/", {"id": id, "model": MODEL}).problem(400)
+def test_any_other_id_is_a_400(api, name):
+    api.post("/sessions/", {"id": name, "model": MODEL}).problem(400)
     assert not Session.objects.exists()
 
 
@@ -153,7 +153,9 @@ def test_a_bad_limit_is_named(api, name, value):
 
 
 def test_every_fault_is_named_at_once(api):
-    answer = api.post("/sessions/", {"model": "", "max_tokens": 0, "limits": {"keep_frac": 7, "max_wait_s": -1}})
+    answer = api.post(
+        "/sessions/", {"model": "", "max_tokens": 0, "limits": {"keep_frac": 7, "max_wait_s": -1}}
+    )
     assert set(answer.pointers()) == {"/model", "/max_tokens", "/limits/keep_frac", "/limits/max_wait_s"}
 
 
@@ -192,12 +194,17 @@ def test_each_field_can_be_changed_alone(api, name, value):
     after = api.patch(f"{session}/", {name: value}).expect(200).json
     assert after[name] == value
     assert api.get(f"{session}/").json == after
-    assert {k: v for k, v in after.items() if k not in (name, "budget")} == {k: v for k, v in before.items() if k not in (name, "budget")}
+    assert {k: v for k, v in after.items() if k not in (name, "budget")} == {
+        k: v for k, v in before.items() if k not in (name, "budget")
+    }
 
 
 def test_a_change_keeps_bytes_too(api):
     session = api.session()
-    assert '"metadata":{"b":1.0,"a":1e2}' in api.patch(f"{session}/", raw='{"metadata": {"b":1.0,"a":1e2}}').expect(200).text
+    assert (
+        '"metadata":{"b":1.0,"a":1e2}'
+        in api.patch(f"{session}/", raw='{"metadata": {"b":1.0,"a":1e2}}').expect(200).text
+    )
 
 
 def test_the_id_cannot_be_changed(api):
@@ -208,7 +215,10 @@ def test_the_id_cannot_be_changed(api):
 
 def test_an_unknown_field_is_refused(api):
     api.session("there")
-    for answer in (api.post("/sessions/", {"model": MODEL, "modle": 1}), api.patch("/sessions/there/", {"modle": 1})):
+    for answer in (
+        api.post("/sessions/", {"model": MODEL, "modle": 1}),
+        api.patch("/sessions/there/", {"modle": 1}),
+    ):
         assert 400 <= answer.status < 500
         assert answer.pointers(answer.status) == ["/modle"]
 
@@ -257,11 +267,11 @@ def test_a_cursor_that_is_none_is_a_4xx(api):
 # --- erasing
 
 
-def _lived(api, work, id="s"):
+def _lived(api, work, name="s"):
     """A session with a transcript, turns, a compaction and a history file."""
-    session = api.session(id, system=f"secret of {id}", tools=TOOLS, limits=SMALL)
+    session = api.session(name, system=f"secret of {name}", tools=TOOLS, limits=SMALL)
     api.say(session, *chat(8), calls("c1", "c2"), results("c1", "c2"))
-    api.build(session, memory=f"memory of {id}")
+    api.build(session, memory=f"memory of {name}")
     api.complete(session, 1).expect(200)
     api.say(session, user("more"))
     api.post(f"{session}/compactions/", {}).expect(202)
@@ -340,6 +350,8 @@ def test_an_erased_session_frees_its_id_in_an_instant(api):
 
 def test_the_bodys_limit_texts_survive_json(api):
     """What a client reads back it can send again."""
-    made = api.post("/sessions/", {"id": "s", "model": MODEL, "limits": {"trigger_frac": 0.8, "max_wait_s": 0}}).expect(201)
+    made = api.post(
+        "/sessions/", {"id": "s", "model": MODEL, "limits": {"trigger_frac": 0.8, "max_wait_s": 0}}
+    ).expect(201)
     again = json.loads(made.member("limits"))
     api.patch("/sessions/s/", {"limits": again}).expect(200)
