@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
 from sessions_app.schema import Budget, Change, MessageBody, Shape
+
+RUNGS = ["overflow", "truncate"]
+OUTCOMES = ["queued", "done", "skipped", "rejected", "failed"]
 
 
 class RequestBody(Shape):
@@ -30,6 +34,7 @@ class Work(Shape):
 class Summarizer(Shape):
     model = serializers.CharField(allow_null=True)
     usage = serializers.DictField(allow_null=True)
+    cost_usd = serializers.CharField(allow_null=True)
 
 
 class Identifiers(Shape):
@@ -55,8 +60,12 @@ class CompactionAnswer(Shape):
     offload_path = serializers.CharField()
     summarizer = Summarizer()
     identifiers = Identifiers()
+    ledger = serializers.ListField(
+        child=serializers.CharField(), help_text="Identifiers that the summary lost."
+    )
     error_code = serializers.CharField(allow_null=True)
     created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
 
 
 class CompactionPage(Shape):
@@ -64,18 +73,25 @@ class CompactionPage(Shape):
     next = serializers.CharField(allow_null=True)
 
 
-class BuiltAnswer(Shape):
+class UsedCompaction(CompactionAnswer):
+    applied_now = serializers.BooleanField(help_text="This turn is the first that stands on it.")
+
+
+class Built(Shape):
     turn = serializers.IntegerField()
     request = serializers.DictField(help_text="The request to send, in the Anthropic Messages shape.")
     budget = Budget()
     coverage = Coverage()
-    compaction = CompactionAnswer(allow_null=True)
+    compaction = UsedCompaction(allow_null=True)
     work = Work()
     deferred = serializers.BooleanField()
     repairs = Change(many=True)
     truncated_tool_args = serializers.IntegerField()
     prefix_changed = serializers.BooleanField()
-    digest = serializers.CharField()
+    digest = serializers.CharField(help_text="SHA-256 of the bytes of `request` as they stand here.")
+
+
+class BuiltAnswer(Built):
     warnings = Change(many=True)
 
 
@@ -86,7 +102,7 @@ class CompleteBody(Shape):
 
 
 class CompletedAnswer(Shape):
-    status = serializers.ChoiceField(choices=["completed", "retry", "failed"])
+    status = serializers.ChoiceField(choices=["completed"])
     turn = serializers.IntegerField()
     seq = serializers.IntegerField(allow_null=True)
     warnings = serializers.ListField(child=serializers.CharField())
@@ -98,11 +114,23 @@ class OverflowBody(Shape):
     )
 
 
-class OverflowAnswer(Shape):
-    status = serializers.ChoiceField(choices=["retry", "failed"])
-    rung = serializers.ChoiceField(choices=["overflow", "truncate"])
+class RetryAnswer(Built):
+    status = serializers.ChoiceField(choices=["retry"])
+    rung = serializers.ChoiceField(choices=RUNGS)
+
+
+class FailedAnswer(Shape):
+    status = serializers.ChoiceField(choices=["failed"])
+    rung = serializers.ChoiceField(choices=RUNGS)
     turn = serializers.IntegerField()
-    request = serializers.DictField(required=False)
+    attempts = serializers.ListField(child=serializers.DictField())
+    detail = serializers.CharField()
+
+
+class SentRequest(Shape):
+    turn = serializers.IntegerField()
+    request = serializers.DictField()
+    digest = serializers.CharField()
 
 
 class CompactBody(Shape):
@@ -116,4 +144,22 @@ class CompactBody(Shape):
 
 
 class CompactAnswer(CompactionAnswer):
-    outcome = serializers.ChoiceField(choices=["queued", "done", "skipped", "rejected", "failed"])
+    outcome = serializers.ChoiceField(choices=OUTCOMES)
+    detail = serializers.CharField(required=False, help_text="Why there is none.")
+    asked_kept_from = serializers.IntegerField(
+        required=False, help_text="`kept_from` is what it was moved back to."
+    )
+
+
+class NotCompacted(Shape):
+    id = serializers.CharField(allow_null=True)
+    outcome = serializers.ChoiceField(choices=OUTCOMES)
+    detail = serializers.CharField()
+    asked_kept_from = serializers.IntegerField(required=False)
+
+
+def one_of(name: str, *shapes: type[Shape]) -> PolymorphicProxySerializer:
+    """An answer of one of several shapes."""
+    return PolymorphicProxySerializer(
+        component_name=name, serializers=list(shapes), resource_type_field_name=None
+    )

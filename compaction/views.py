@@ -53,7 +53,11 @@ class Complete(APIView):
     """The model's answer: closes the turn."""
 
     @extend_schema(
-        operation_id="turns_complete", request=schema.CompleteBody, responses=schema.CompletedAnswer
+        operation_id="turns_complete",
+        request=schema.CompleteBody,
+        responses=schema.one_of(
+            "Completion", schema.CompletedAnswer, schema.RetryAnswer, schema.FailedAnswer
+        ),
     )
     def post(self, request: Request, public_id: str, number: int) -> HttpResponse:
         body = body_of(request, ("message", "stop_reason", "usage"))
@@ -95,7 +99,9 @@ class Overflow(APIView):
     """The caller's own model call overflowed: the next rung."""
 
     @extend_schema(
-        operation_id="turns_overflow", request=schema.OverflowBody, responses=schema.OverflowAnswer
+        operation_id="turns_overflow",
+        request=schema.OverflowBody,
+        responses=schema.one_of("NextRung", schema.RetryAnswer, schema.FailedAnswer),
     )
     def post(self, request: Request, public_id: str, number: int) -> HttpResponse:
         error = body_of(request, ("error",)).get("error")
@@ -109,7 +115,7 @@ class Overflow(APIView):
 class SentRequest(APIView):
     """A turn's request as it was last sent, rebuilt from the records."""
 
-    @extend_schema(operation_id="turns_request", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="turns_request", responses=schema.SentRequest)
     def get(self, request: Request, public_id: str, number: int) -> HttpResponse:
         turn = turns.get(session_of(request, public_id), number)
         text = desk.rebuild(turn)
@@ -131,7 +137,10 @@ class Compactions(APIView):
     @extend_schema(
         operation_id="compactions_create",
         request=schema.CompactBody,
-        responses={201: schema.CompactAnswer, 202: schema.CompactAnswer},
+        responses={
+            201: schema.one_of("Compacted", schema.CompactAnswer, schema.NotCompacted),
+            202: schema.CompactAnswer,
+        },
     )
     def post(self, request: Request, public_id: str) -> HttpResponse:
         body = body_of(request, ("reason", "instructions", "wait", "summary", "kept_from"))

@@ -265,6 +265,15 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    # Fields of one name and different values; the rest are named after their field.
+    "ENUM_NAME_OVERRIDES": {
+        "CompactionStatus": ["requested", "running", "ready", "failed", "rejected", "skipped", "revoked"],
+        "CompactionReason": ["threshold", "overflow", "tool", "truncate", "manual", "imported"],
+        "ForcedReason": ["manual", "tool"],
+        "CompletedStatus": ["completed"],
+        "RetryStatus": ["retry"],
+        "FailedStatus": ["failed"],
+    },
 }
 
 # The SDKs log whole requests at DEBUG, and those are somebody's transcript.

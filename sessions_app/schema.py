@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import serializers
 
 Shape = serializers.Serializer[Any]
+
+
+class BearerKeyScheme(OpenApiAuthenticationExtension):
+    """How a key is shown to those who read the document."""
+
+    target_class = "sessions_app.auth.BearerKey"
+    name = "key"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
 
 
 class Budget(Shape):
