@@ -25,7 +25,7 @@ def anchor(state: gather.State, view: types.View | None) -> tokens.Anchor | None
     if turn is None:
         return None
     same = view is not None and replace(view_of(turn), last_seq=view.last_seq) == view
-    return tokens.Anchor(tokens.context_of(turn.usage or {}), turn.estimated_tokens, same)
+    return tokens.Anchor(gather.reported_tokens(turn), turn.estimated_tokens, same)
 
 
 def factor(state: gather.State) -> float:
@@ -33,7 +33,7 @@ def factor(state: gather.State) -> float:
     return tokens.factor(anchor(state, None), state.profile.estimate_factor)
 
 
-def measure(state: gather.State, estimated: int, view: types.View) -> tuple[int, str]:
+def measure(state: gather.State, estimated: int, view: types.View) -> tuple[int, types.Source]:
     """(the model's tokens, source) of a request of so many base units."""
     return tokens.measure(estimated, anchor(state, view), state.profile.estimate_factor)
 
@@ -61,9 +61,9 @@ def of(state: gather.State) -> types.Budget:
     return as_budget(state, at, size, source)
 
 
-def as_budget(state: gather.State, at: trigger.Lines, size: int, source: str) -> types.Budget:
+def as_budget(state: gather.State, at: trigger.Lines, size: int, source: types.Source) -> types.Budget:
     return types.Budget(
-        size, state.limits.window, at.trigger, at.precompute, "usage" if source == "usage" else "estimate"
+        size, state.limits.window, at.trigger, at.precompute, source
     )
 
 
@@ -73,7 +73,7 @@ def after_swap(state: gather.State, kept_from: int, head_tokens: int) -> int:
     return max(1, int((state.session.fixed_tokens + head_tokens + kept) * factor(state)))
 
 
-def _standing(state: gather.State) -> tuple[int, trigger.Lines, types.View, str]:
+def _standing(state: gather.State) -> tuple[int, trigger.Lines, types.View, types.Source]:
     view = state.view()
     last = state.last
     fixed = state.session.fixed_tokens

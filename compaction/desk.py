@@ -5,6 +5,7 @@ The means of flows 2 and 4. Nothing here is stored; a view is tried by assemblin
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ class Shown:
     request: types.OutgoingRequest
     tokens: int  # base units
     size: int
-    source: str
+    source: types.Source
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Desk:
     pool: list[types.Message] = field(default_factory=list)
     heads: dict[types.View, types.Head] = field(default_factory=dict)
     waited_s: float = 0.0
+    counted: tuple[types.View, tokens.Anchor] | None = None  # a view of this build that the provider counted
 
     @property
     def max_tokens(self) -> int:
@@ -58,8 +60,16 @@ class Desk:
         assembled = render(
             self.session, self.frame, view, self.messages(view.first_seq), self.head(view), self.max_tokens
         )
-        size, source = budget.measure(self.state, assembled.tokens, view)
-        return Shown(view, assembled.request, assembled.tokens, size, source)
+        return self.sized(Shown(view, assembled.request, assembled.tokens, 0, "estimate"))
+
+    def sized(self, shown: Shown) -> Shown:
+        """The same with its size: by the provider's count where there is one, else by the last usage or the estimate."""
+        if self.counted is None:
+            size, source = budget.measure(self.state, shown.tokens, shown.view)
+            return replace(shown, size=size, source=source)
+        view, anchor = self.counted  # exact for that view, and the best ratio for the others
+        size = max(1, math.ceil(shown.tokens * anchor.reported / anchor.estimated))
+        return replace(shown, size=size, source="provider" if view == shown.view else "estimate")
 
     def head(self, view: types.View) -> types.Head:
         key = replace(view, args_cut_before=0, last_seq=0)

@@ -60,10 +60,9 @@ class State:
 
     @property
     def reported(self) -> Turn | None:
-        """The newest turn whose usage the runtime reported (and that its answer directly followed)."""
-        return next(
-            (t for t in self.turns if t.usage and not t.warnings and tokens.context_of(t.usage)), None
-        )
+        """The newest turn whose size is known from the provider: reported with its answer, which directly followed it, or
+        counted before it was sent."""
+        return next((t for t in self.turns if not t.warnings and reported_tokens(t)), None)
 
     def view(self) -> types.View:
         """The view that a new turn inherits: the last turn's, unless its compaction was revoked since."""
@@ -105,6 +104,11 @@ def state(session: Session, max_tokens: int | None = None) -> State:
         through=newest["tokens_through"] if newest else 0,
         last_asks=bool(newest and newest["asks"]),
     )
+
+
+def reported_tokens(turn: Turn) -> int:
+    """Input tokens of a turn's request as the provider told them; 0: unknown."""
+    return tokens.context_of(turn.usage or {}) or turn.counted_tokens or 0
 
 
 def latest_valid(session: Session, before: int | None = None, models_only: bool = False) -> Compaction | None:

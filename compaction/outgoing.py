@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from django.db import IntegrityError, transaction
 
-from compaction import budget, compact, gather, jobs, ready
+from compaction import budget, compact, counting, gather, jobs, ready
 from compaction.desk import Desk, Shown, drop, newer, open_desk, swap_in, truncated
 from compaction.engine import cut, repair, trigger, types, validator
 from compaction.engine.errors import InvalidRequest, NothingToAnswer, NothingToSend, ResultsMissing
@@ -51,7 +51,7 @@ def build(session: Session, *, memory: str | None = None, max_tokens: int | None
     view = budget.view_of(state.open) if state.open else state.view()
     view = replace(view, last_seq=state.last_seq)
     _check_end(session, view, desk.messages(view.first_seq))
-    shown = desk.show(view)
+    shown = counting.decide(desk, desk.show(view))
     decision = trigger.Decision(Action.SEND)
     if state.open is None:
         shown, decision = settle(desk, shown)
@@ -141,6 +141,7 @@ def store(desk: Desk, shown: Shown, *, deferred: bool = False, rung: str | None 
         "args_cut_before": shown.view.args_cut_before, "block_limit": shown.view.block_limit, "last_seq": shown.view.last_seq,
         "max_tokens": shown.request.max_tokens, "digest": types.digest_of(body), "elements": len(elements),
         "elements_digest": chain(elements), "estimated_tokens": shown.tokens, "input_tokens": shown.size,
+        "counted_tokens": shown.size if shown.source == "provider" else None,
     }  # fmt: skip
     if rung is not None:
         values["rung"] = rung

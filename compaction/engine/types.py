@@ -10,6 +10,7 @@ from typing import Any, Literal
 from compaction.engine import exact
 
 Role = Literal["user", "assistant"]
+Source = Literal["provider", "usage", "estimate"]
 
 
 class Reason(StrEnum):
@@ -225,7 +226,7 @@ class Budget:
     window: int
     trigger: int
     precompute_at: int | None
-    source: Literal["provider", "usage", "estimate"]
+    source: Source
 
 
 def digest_of(text: str) -> str:
