@@ -66,6 +66,9 @@ def mirror(session: Session, through: int) -> bool:
         else:
             storage.delete(name)
             storage.save(name, ContentFile(text))
+        if not Session.objects.filter(pk=session.pk).exists():  # erased while it was written
+            storage.delete(name)
+            return False
     except Exception as error:
         log.exception("the history mirror of session %s is stale: %s", session.pk, type(error).__name__)
         return False
@@ -140,6 +143,7 @@ def lines(
 def erase_rows(session: Session) -> None:
     """Deletes everything that is stored of a session: transcript, turns, compactions, work that is under way, and the
     system prompts and memories that no other session's turns are made of."""
+    name = key(session)
     with transaction.atomic():
         Session.objects.select_for_update(no_key=True).only("pk").get(pk=session.pk)
         frames = set(session.turns.values_list("frame", flat=True))
@@ -150,3 +154,4 @@ def erase_rows(session: Session) -> None:
         session.delete()
         used = Turn.objects.filter(frame__in=frames).values_list("frame", flat=True)
         Frame.objects.filter(pk__in=frames.difference(used)).delete()
+    storages["history"].delete(name)  # a worker may have written it again while the rows still stood
