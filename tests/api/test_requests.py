@@ -454,6 +454,58 @@ def test_cut_arguments_are_counted_and_the_transcript_is_not_cut(api):
     assert all(len(json.dumps(m)) > 2000 for m in api.transcript(session) if m["role"] == "assistant")
 
 
+# --- the tool that asks for a compaction (rule 7)
+
+
+def test_with_compact_tool_its_definition_is_offered(api):
+    names = [
+        t["name"]
+        for t in api.build(api.session(tools=TOOLS, compact_tool=True), messages=[user()])["request"]["tools"]
+    ]
+    assert sorted(names) == ["compact_conversation", "read_file"]
+    plain = api.build(api.session("plain", tools=TOOLS), messages=[user()])["request"]["tools"]
+    assert [t["name"] for t in plain] == ["read_file"]
+
+
+def test_a_call_of_it_needs_no_result_of_the_runtimes(api):
+    session = api.session(tools=TOOLS, compact_tool=True)
+    appended = api.say(session, user("go"), calls("c", name="compact_conversation"))
+    assert appended["warnings"] == []
+    built = api.build(session)
+    last = built["request"]["messages"][-1]["content"]
+    assert [(b["type"], b["tool_use_id"]) for b in last] == [("tool_result", "c")]
+    assert any("compact" in r["rule"] for r in built["repairs"])
+    assert len(api.transcript(session)) == 2
+
+
+def test_beside_other_calls_the_other_results_are_still_waited_for(api):
+    session = api.session(tools=TOOLS, compact_tool=True)
+    both = assistant([*calls("a")["content"], *calls("c", name="compact_conversation")["content"]])
+    api.say(session, user("go"), both)
+    api.post(f"{session}/requests/", {}).problem(409, "results-missing")
+    built = api.build(session, messages=[results("a")])
+    assert {b["tool_use_id"] for b in built["request"]["messages"][-1]["content"]} == {"a", "c"}
+
+
+def test_a_call_of_it_asks_for_a_compaction_that_the_next_new_turn_shows(api, work):
+    session = api.session(limits=SMALL, compact_tool=True)
+    api.build(session, messages=chat(8))
+    api.complete(session, 1, message=calls("c", name="compact_conversation"), stop_reason="tool_use").expect(
+        200
+    )
+    (asked,) = api.get(f"{session}/compactions/")["results"]
+    assert asked["reason"] == "tool"
+    assert [job.status for job in work()] == ["ready"]
+    assert api.build(session)["compaction"]["id"] == asked["id"]
+
+
+def test_without_compact_tool_the_name_means_nothing(api):
+    session = api.session(tools=TOOLS)
+    api.say(session, user("go"), calls("c", name="compact_conversation"))
+    api.post(f"{session}/requests/", {}).problem(409, "results-missing")
+    assert api.get(f"{session}/compactions/")["results"] == []
+
+
 # --- the past
 
 

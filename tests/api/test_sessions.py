@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from compaction import offload
 from compaction.models import Compaction, Frame, Turn
 from sessions_app.models import Message, Session, ToolCallId
 from tests.api.client import MODEL, SMALL, TOOLS, calls, chat, label, members, path_of, prose, results, user
@@ -341,6 +342,42 @@ def test_a_summary_under_way_brings_nothing_back(api, work, provider, history_fo
     for model in (Session, Message, Compaction):
         assert not model.objects.exists()
     assert not [p for p in history_folder.rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_erasure_while_the_history_file_is_written_leaves_no_file(
+    api, work, history_folder, monkeypatch, when
+):
+    session = api.session(limits=SMALL)
+    api.say(session, *chat(8))
+    api.post(f"{session}/compactions/", {}).expect(202)
+    write = offload._write_atomically
+
+    def erased_meanwhile(path, text):
+        steps = [lambda: write(path, text), lambda: api.delete(f"{session}/").expect(204)]
+        for step in steps if when == "after" else reversed(steps):
+            step()
+
+    monkeypatch.setattr(offload, "_write_atomically", erased_meanwhile)
+    with pytest.raises(Exception, match="erased"):
+        work()
+    assert not [p for p in history_folder.rglob("*") if p.is_file()]
+
+
+def test_a_file_that_a_worker_writes_between_the_two_steps_of_an_erasure_is_gone_too(
+    api, work, history_folder, monkeypatch
+):
+    session = _lived(api, work)
+    (file,) = [p for p in history_folder.rglob("*") if p.is_file()]
+    erase, text = offload.erase, file.read_bytes()
+
+    def written_again(erased):
+        erase(erased)
+        file.write_bytes(text)
+
+    monkeypatch.setattr(offload, "erase", written_again)
+    api.delete(f"{session}/").expect(204)
+    assert not file.exists()
 
 
 def test_an_erased_session_frees_its_id_in_an_instant(api):
