@@ -90,12 +90,6 @@ def elements(text: str, at: int = 0) -> Iterator[tuple[Any, int, int]]:
         at = _skip(text, _expect(text, at, ","))
 
 
-def without(raw: str, key: str) -> str:
-    """The object's text without one member; every other member's text stays as it is."""
-    kept = [f"{json.dumps(name)}:{raw[start:end]}" for name, _, start, end in members(raw) if name != key]
-    return "{" + ",".join(kept) + "}"
-
-
 def with_member(raw: str, key: str, value: object) -> str:
     """The object's text with one more member at its end."""
     body = raw.rstrip()[:-1].rstrip()
