@@ -108,16 +108,25 @@ ANTHROPIC_API_KEY = env.secret("ANTHROPIC_API_KEY", "key of the provider that wr
 ANTHROPIC_BASE_URL = env.text(
     "ANTHROPIC_BASE_URL", "", "another address of the provider, such as a gateway", "a URL"
 )
+OPENAI_API_KEY = env.secret("OPENAI_API_KEY", "key of OpenAI, or of a server that speaks its language")
+OPENAI_BASE_URL = env.text(
+    "OPENAI_BASE_URL", "https://api.openai.com/v1", "address of that server, with its version", "a URL"
+)
+HANGO_OPENAI_API = env.choice(
+    "HANGO_OPENAI_API", "chat", ("chat", "responses"), "which of OpenAI's APIs is called"
+)
 HANGO_PROVIDER = env.choice(
     "HANGO_PROVIDER",
     "auto",
-    ("auto", "anthropic", "extractive", "scripted"),
-    "who writes summaries; auto: anthropic with a key, else extractive (no model)",
+    ("auto", "anthropic", "openai", "extractive", "scripted"),
+    "which model provider is called; auto: whose key is set, Anthropic first, else extractive (no model)",
 )
 if HANGO_PROVIDER == "auto":
-    HANGO_PROVIDER = "anthropic" if ANTHROPIC_API_KEY else "extractive"
+    HANGO_PROVIDER = "anthropic" if ANTHROPIC_API_KEY else "openai" if OPENAI_API_KEY else "extractive"
 if HANGO_PROVIDER == "anthropic" and not ANTHROPIC_API_KEY:
     raise ImproperlyConfigured("HANGO_PROVIDER=anthropic needs ANTHROPIC_API_KEY.")
+if HANGO_PROVIDER == "openai" and not OPENAI_API_KEY:
+    raise ImproperlyConfigured("HANGO_PROVIDER=openai needs OPENAI_API_KEY.")
 HANGO_SUMMARIZER_MODEL = env.text(
     "HANGO_SUMMARIZER_MODEL", "", "model that writes summaries; the session's own when not set", "a model id"
 )

@@ -21,7 +21,7 @@ def _registry(monkeypatch):
 
 def read_settings(folder, expression="0", **variables):
     """A new process that reads the settings and prints `expression`."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HANGO_", "ANTHROPIC_", "PORT"))}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HANGO_", "ANTHROPIC_", "OPENAI_", "PORT"))}
     code = f"from hango import settings as s; print({expression})"
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -93,6 +93,8 @@ def test_a_secret_file_that_is_not_there_is_named(monkeypatch, tmp_path):
         ({"HANGO_LEASE_S": "60"}, "HANGO_SUMMARY_TIMEOUT_S=90 is too long"),
         ({"HANGO_SUMMARIZER_DELAY_S": "300"}, "HANGO_SUMMARIZER_DELAY_S=300 is too long"),
         ({"HANGO_PROVIDER": "anthropic"}, "needs ANTHROPIC_API_KEY"),
+        ({"HANGO_PROVIDER": "openai"}, "needs OPENAI_API_KEY"),
+        ({"HANGO_OPENAI_API": "batch"}, "it accepts chat or responses"),
         ({"HANGO_STORAGE": "s3"}, "needs HANGO_S3_BUCKET"),
         ({"PORT": "70000"}, "PORT='70000' is not valid"),
     ],
@@ -106,6 +108,9 @@ def test_the_start_is_refused_with_the_name_of_the_variable(tmp_path, variables,
 def test_the_provider_follows_the_key(tmp_path):
     assert read_settings(tmp_path, "s.HANGO_PROVIDER").stdout.strip() == "extractive"
     assert read_settings(tmp_path, "s.HANGO_PROVIDER", ANTHROPIC_API_KEY="k").stdout.strip() == "anthropic"
+    assert read_settings(tmp_path, "s.HANGO_PROVIDER", OPENAI_API_KEY="k").stdout.strip() == "openai"
+    both = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+    assert read_settings(tmp_path, "s.HANGO_PROVIDER", **both).stdout.strip() == "anthropic"
 
 
 def test_the_broker_is_private_unless_named(tmp_path):

@@ -6,7 +6,6 @@ content is kept as the text that came.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from typing import Any
 
@@ -17,8 +16,8 @@ from compaction.engine import exact
 from compaction.engine.errors import Malformed, ProviderFailed
 from compaction.providers import sse
 from compaction.providers.base import Call, Capabilities, Event, Reply
+from compaction.providers.failures import bad_answer, failed, no_answer
 
-MAY_PASS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 LONGEST_PLAIN = (
     21_333  # max_tokens; a longer answer is streamed, since idle connections are cut (PROTOCOL R9)
 )
@@ -47,7 +46,7 @@ class AnthropicProvider:
         try:
             return (yield from sse.events(stream.response.iter_lines()))
         except httpx2.HTTPError as error:
-            raise _no_answer(error) from None
+            raise no_answer(error) from None
         finally:
             stream.response.close()
 
@@ -84,7 +83,7 @@ class AnthropicProvider:
         except anthropic.APIStatusError as error:
             raise failed(error.status_code, error.response.text, error.response.headers) from None
         except anthropic.APIConnectionError as error:
-            raise _no_answer(error) from None
+            raise no_answer(error) from None
         except anthropic.AnthropicError as error:
             raise ProviderFailed(f"the SDK failed: {type(error).__name__}", kind="sdk") from None
 
@@ -95,44 +94,4 @@ def _reply(text: str) -> Reply:
         stop_reason, usage = spans["stop_reason"][0], spans["usage"][0]
         return Reply.of(spans["content"][1], stop_reason, usage if isinstance(usage, dict) else {})
     except (Malformed, KeyError, TypeError, AttributeError):
-        raise ProviderFailed(
-            "the provider's answer is no message", kind="bad-answer", retryable=True
-        ) from None
-
-
-def _no_answer(error: Exception) -> ProviderFailed:
-    return ProviderFailed(
-        f"no answer from the provider: {type(error).__name__}", kind="connection", retryable=True
-    )
-
-
-def failed(status: int, body: str, headers: Any) -> ProviderFailed:
-    """The failure that an error answer means. Its own text is kept for classification only, and in no message of ours: it
-    may quote the prompt."""
-    kind, message = "", body
-    try:
-        inner = exact.loads(body).get("error")
-        if isinstance(inner, dict):
-            kind, message = str(inner.get("type") or inner.get("code") or ""), str(inner.get("message", ""))
-    except (Malformed, AttributeError):
-        pass
-    return ProviderFailed(
-        f"the provider answered {status} {kind}".strip(),
-        kind=kind[:60] or f"http-{status}",
-        http_status=status,
-        retry_after_s=retry_after(headers.get("retry-after-ms"), headers.get("retry-after")),
-        retryable=status in MAY_PASS,
-        message=message,
-    )
-
-
-def retry_after(milliseconds: str | None, seconds: str | None) -> float | None:
-    """Seconds that the provider asks to wait; None for nothing that can be read."""
-    for text, scale in ((milliseconds, 0.001), (seconds, 1.0)):
-        try:
-            value = float(text or "") * scale
-        except ValueError:
-            continue
-        if math.isfinite(value) and value >= 0:
-            return value
-    return None
+        raise bad_answer() from None

@@ -48,20 +48,22 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A model's answer. `usage` is in the Anthropic shape: the three input fields are disjoint parts of one sum.
-    `content`: the exact JSON text of its content blocks; made from `text` when not given."""
+    `content`: the exact JSON text of its content blocks; made from `text` when not given. `raw`: the provider's own
+    answer, where `content` was converted from another shape, since conversion loses some of it."""
 
     text: str
     stop_reason: str | None
     usage: dict[str, Any] = field(default_factory=dict)
     called_tool: bool = False
     content: str = ""
+    raw: str = ""
 
     @classmethod
-    def of(cls, content: str, stop_reason: str | None, usage: dict[str, Any]) -> Reply:
+    def of(cls, content: str, stop_reason: str | None, usage: dict[str, Any], raw: str = "") -> Reply:
         """The answer whose content blocks have this JSON text."""
         blocks = exact.loads(content)
         text = "".join(b["text"] for b in blocks if b.get("type") == "text")
-        return cls(text, stop_reason, usage, any(b.get("type") == "tool_use" for b in blocks), content)
+        return cls(text, stop_reason, usage, any(b.get("type") == "tool_use" for b in blocks), content, raw)
 
     @property
     def blocks(self) -> str:
