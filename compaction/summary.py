@@ -16,12 +16,14 @@ from django.conf import settings
 from compaction import conf, gather
 from compaction.engine import answer as check
 from compaction.engine import briefing, exact, identifiers, tokens, trigger, types
-from compaction.engine.errors import SummaryRejected
+from compaction.engine.errors import ProviderFailed, SummaryRejected
 from compaction.engine.profiles import ModelProfile
 from compaction.models import Compaction
 from compaction.providers import extractive, registry
 from compaction.providers.base import Call, Provider, Reply
 from sessions_app.models import Session
+
+LEAST_S = 0.5  # a call with less time than this is not begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,16 @@ def _accepted(
     input_tokens: int,
     timeout_s: float,
 ) -> tuple[Reply, dict[str, Any]]:
-    """(a usable answer, the usage of all calls): checked, with one reminder. Raises `SummaryRejected`."""
+    """(a usable answer, the usage of all calls): checked, with one reminder. Raises `SummaryRejected`.
+
+    `timeout_s`: of both calls together, since somebody may be waiting.
+    """
     usage: dict[str, Any] = {}
     problem = ""
+    until = time.monotonic() + timeout_s
     for attempt in range(2):
+        if attempt and (timeout_s := until - time.monotonic()) < LEAST_S:
+            raise ProviderFailed("no time was left to ask again", kind="deadline", retryable=True)
         texts = [*prompts, check.reminder(problem)] if attempt else prompts
         messages = [{"role": "user", "content": [_text(text) for text in texts]}]
         reply = provider.send(Call(exact.dumps({**body, "messages": messages}), timeout_s, "summarize"))
