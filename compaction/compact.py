@@ -22,7 +22,6 @@ from compaction.providers import registry
 
 log = logging.getLogger(__name__)
 
-LEAST_S = 0.5  # a call with less time than this is not begun
 POLL_S = 0.05  # how often a build that waits for another's job looks at the row
 Status = Compaction.Status
 
@@ -44,6 +43,8 @@ def run(job_id: str, *, at_once: bool = False, deadline_s: float | None = None) 
 
     `deadline_s`: seconds that a caller waits; the model call gets no more, and what it began is given back.
     """
+    if deadline_s is None and jobs.held_back(job_id):
+        return None
     job = jobs.claim(job_id, at_once=at_once)
     if job is None:
         return None
@@ -131,7 +132,9 @@ def _span(job: Compaction) -> Span | None:
         )
         if place is None or (base is not None and messages[place].seq <= start):
             return None
-        kept_from = messages[place].seq
+        # What was dropped mechanically is shown by nobody, so it is summarised now.
+        dropped = next((i for i in cut.allowed(messages) if messages[i].seq == state.view().first_seq), 0)
+        kept_from = messages[max(place, dropped)].seq
         if not forced and jobs.tried_enough(job, base, kept_from):
             return None
         row = job.session.messages.only("digest").get(seq=kept_from - 1)

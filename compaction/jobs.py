@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
 from datetime import timedelta
 
 from django.conf import settings
@@ -23,12 +22,13 @@ from compaction.engine.errors import ProviderFailed
 from compaction.engine.types import Reason
 from compaction.models import LIVE, Circuit, Compaction
 from compaction.providers import registry
-from sessions_app.models import Session
+from sessions_app.models import Message, Session
 
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 6  # claims of one row that ended in an error that may pass
 MAX_PER_CUT = 2  # automatic compactions tried over the same span
+LOOKED_AT, IN_USE = 500, timedelta(minutes=10)  # of the newest messages: whose sessions the sweep looks at
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 5.0, 900.0
 Status = Compaction.Status
 
@@ -70,10 +70,12 @@ def _join(job: Compaction, reason: Reason, keep: int, instructions: str) -> None
     """What is still waiting becomes the forced one; what is being written is shown as soon as it is ready."""
     rows = Compaction.objects.filter(pk=job.pk)
     rows.filter(status__in=LIVE).update(apply=Compaction.Apply.NEXT_BUILD)
-    rows.filter(status=Status.REQUESTED, folded_through=0).update(
+    rows.filter(status=Status.REQUESTED, partial="").update(
         reason=reason,
         keep_tokens=keep,
         kept_from=None,
+        base=None,
+        folded_through=0,
         next_at=None,
         **({"instructions": instructions} if instructions else {}),
     )
@@ -226,8 +228,11 @@ def reject(compaction_id: str | None) -> None:
         )
 
 
-def sweep(ring_one: Callable[[str], None] = _send, limit: int = 200) -> int:
-    """Rings again for what is due: a lost doorbell, a lease that ran out, a back-off that is over. How many it rang."""
+def sweep(limit: int = 200) -> int:
+    """Rings again for what is due: a lost doorbell, a lease that ran out, a back-off that is over. How many it rang.
+
+    Asks as well for what nobody asked for in sessions that are in use, as a changed limit leaves it.
+    """
     now = timezone.now()
     waiting = Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
     rows = Compaction.objects.filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now)).order_by(
@@ -235,7 +240,11 @@ def sweep(ring_one: Callable[[str], None] = _send, limit: int = 200) -> int:
     )
     ids = [str(pk) for pk in rows.values_list("pk", flat=True)[:limit]]
     for job_id in ids:
-        ring_one(job_id)
+        _send(job_id)
+    recent = Message.objects.order_by("-pk").values_list("session_id", flat=True)[:LOOKED_AT]
+    used = Session.objects.filter(pk__in=set(recent), messages__created_at__gte=now - IN_USE).distinct()
+    for session in used.exclude(compactions_made__status__in=LIVE):
+        ring_if_due(session)
     return len(ids)
 
 
@@ -245,6 +254,16 @@ def sweep(ring_one: Callable[[str], None] = _send, limit: int = 200) -> int:
 def circuit_open() -> bool:
     now = timezone.now()
     return Circuit.objects.filter(key_digest=registry.key_digest(), open_until__gt=now).exists()
+
+
+def held_back(job_id: str) -> bool:
+    """Whether the circuit is open, so that a worker leaves the job; it is due again when the circuit closes."""
+    row = Circuit.objects.filter(key_digest=registry.key_digest(), open_until__gt=timezone.now()).first()
+    if row is None or registry.provider() is None:
+        return False
+    waiting = Compaction.objects.filter(pk=job_id, status=Status.REQUESTED)
+    waiting.filter(Q(next_at=None) | Q(next_at__lt=row.open_until)).update(next_at=row.open_until)
+    return True
 
 
 def note_failure(error: ProviderFailed) -> None:

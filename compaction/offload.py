@@ -11,12 +11,14 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import transaction
+from django.utils import timezone
 
 from compaction import gather
 from compaction.engine import history, types
@@ -86,6 +88,17 @@ def mirror_later(row: Compaction) -> None:
             log.warning("the broker did not take a message, the sweep will: %s", type(error).__name__)
 
     transaction.on_commit(send, robust=True)
+
+
+def mirror_stale(limit: int = 20) -> None:
+    """Asks again for the mirrors that were not written: the storage or the broker was away."""
+    moment = timezone.now() - timedelta(seconds=30)
+    rows = Compaction.objects.filter(status=Compaction.Status.READY, mirrored=False, finished_at__lt=moment)
+    newest: dict[object, Compaction] = {}
+    for row in rows.only("session_id").order_by("-finished_at")[: 10 * limit]:
+        newest.setdefault(row.session_id, row)  # one of each session: the file is written whole
+    for row in list(newest.values())[:limit]:
+        mirror_later(row)
 
 
 def erase(session: Session) -> None:

@@ -32,3 +32,4 @@ def mirror(compaction_id: str) -> None:
 @shared_task(name="compaction.sweep", ignore_result=True)
 def sweep() -> None:
     jobs.sweep()
+    offload.mirror_stale()
