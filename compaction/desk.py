@@ -117,10 +117,11 @@ def newer(candidate: Compaction | None, view: types.View) -> Compaction | None:
 
 
 def _old_before(desk: Desk, first: int) -> int:
-    """The seq before which arguments and results are old: everything but the newest `keep` tokens."""
+    """The seq before which arguments and results are old: everything but the newest `keep` tokens and, however large, the
+    last round: its results have not been answered yet."""
     messages = desk.messages(first)
     line = cut.keep_line(messages, int(desk.lines.keep / desk.factor), desk.state.limits.keep_messages)
-    return messages[line].seq if line < len(messages) else desk.state.last_seq + 1
+    return messages[min(line, cut.latest(messages))].seq
 
 
 def truncated(desk: Desk, shown: Shown) -> Shown | None:

@@ -448,7 +448,7 @@ def test_work_that_is_running_is_told_as_running(api, work, provider):
 
 def test_cut_arguments_are_counted_and_the_transcript_is_not_cut(api):
     session = api.session(limits=SMALL, tools=TOOLS, max_tokens=500)
-    rounds = [m for i in range(7) for m in (calls(f"c{i}", text=prose(900)), results(f"c{i}"))]
+    rounds = [m for i in range(6) for m in (calls(f"c{i}", text=prose(900)), results(f"c{i}"))]
     built = api.build(session, messages=[user("go"), *rounds])
     assert built["truncated_tool_args"] > 0
     assert all(len(json.dumps(m)) > 2000 for m in api.transcript(session) if m["role"] == "assistant")
