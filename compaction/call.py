@@ -15,6 +15,8 @@ from compaction.engine.types import Reason
 from compaction.models import Compaction, Turn
 from sessions_app.models import Session
 
+MOST_ATTEMPTS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Climbed:
@@ -42,7 +44,8 @@ def overflow(session: Session, number: int, error: dict[str, Any] | None = None)
         smaller = _compacted(desk, shown, ladder.compaction_target(desk.lines, refused))
         if smaller is not None:
             return Climbed(turn, Turn.Rung.OVERFLOW, outgoing.store(desk, smaller, rung=Turn.Rung.OVERFLOW))
-    if turn.rung != Turn.Rung.TRUNCATE:
+    # Also a second time when there was nothing to compact: only the third failure fails the turn.
+    if len(turn.attempts) < MOST_ATTEMPTS:
         smaller = desks.drop(desk, shown, ladder.truncation_target(desk.lines, refused), best_effort=True)
         if smaller.size < refused:
             return Climbed(turn, Turn.Rung.TRUNCATE, outgoing.store(desk, smaller, rung=Turn.Rung.TRUNCATE))

@@ -317,6 +317,9 @@ def test_a_session_of_one_giant_message_goes_straight_to_truncation(api):
     assert (answer["status"], answer["rung"]) == ("retry", "truncate")
     assert len(answer.member("request")) < len(built.member("request"))
     assert accepted(answer.member("request"))
+    again = overflow(api, session).expect(200)  # only the third time it fails
+    assert (again["status"], again["rung"]) == ("retry", "truncate")
+    assert len(again.member("request")) < len(answer.member("request"))
     assert overflow(api, session).expect(200)["status"] == "failed"
 
 
