@@ -57,7 +57,10 @@ def build(session: Session, *, memory: str | None = None, max_tokens: int | None
         shown, decision = settle(desk, shown)
     elif shown.size > desk.lines.usable:
         shown = drop(desk, shown, desk.lines.usable)
-    return store(desk, shown, deferred=decision.deferred)
+    built = store(desk, shown, deferred=decision.deferred)
+    if desk.lines.precompute is not None and shown.size > desk.lines.precompute:
+        jobs.ring_if_due(session)
+    return built
 
 
 def _check_end(session: Session, view: types.View, messages: Sequence[types.Message]) -> None:

@@ -88,6 +88,7 @@ def fail(session: Session, turn: Turn) -> bool:
         closed = _close(turn, Turn.Status.FAILED)
         if closed:
             _count(session, turn, None)
+            jobs.ring_if_due(session)
     return closed
 
 
