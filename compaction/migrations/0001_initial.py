@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('transcript', '0002_session_counters'),
+        ('transcript', '0001_initial'),
     ]
 
     operations = [
