@@ -20,7 +20,9 @@ class Supervisor:
 
     def __init__(self, home: Path, database_url: str, **variables: str) -> None:
         inherited = {
-            k: v for k, v in os.environ.items() if not k.startswith(("HANGO_", "DJANGO_", "ANTHROPIC_", "OPENAI_"))
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("HANGO_", "DJANGO_", "ANTHROPIC_", "OPENAI_"))
         }
         self.home = home
         self.port = int(variables.get("PORT", servers.free_port()))

@@ -21,7 +21,9 @@ def _registry(monkeypatch):
 
 def read_settings(folder, expression="0", **variables):
     """A new process that reads the settings and prints `expression`."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HANGO_", "ANTHROPIC_", "OPENAI_", "PORT"))}
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("HANGO_", "ANTHROPIC_", "OPENAI_", "PORT"))
+    }
     code = f"from hango import settings as s; print({expression})"
     return subprocess.run(
         [sys.executable, "-c", code],

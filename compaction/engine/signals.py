@@ -93,7 +93,7 @@ SERVERS = (
     row(
         Kind.SERVER,
         code=r"overloaded|^api_error$|internal_(?:error|failure)|internal_?server|^server_error|unavailable|timeout"
-        r"|bad_?gateway|modelnotready|modelstreamerror",
+        r"|bad_?gateway|modelnotready",
     ),
     row(
         Kind.SERVER, r"\boverloaded\b|internal (?:server )?error|service unavailable|bad gateway|gateway time"

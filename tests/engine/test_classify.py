@@ -129,6 +129,7 @@ def test_an_input_that_fits_without_its_output_even_under_the_code_of_an_overflo
         (Kind.OVERFLOW, 200, "stop_reason=max_tokens usage.output_tokens=0 usage.input_tokens>=0.99*window", ""),
         # an error in a stream that began with 200
         (Kind.OVERFLOW, 200, "invalid_request_error", "prompt is too long: 3 tokens > 2 maximum"),
+        (Kind.OVERFLOW, 200, "modelStreamErrorException", "Input is too long for requested model."),
         (Kind.OVERFLOW, 200, "2013", "invalid params, context window exceeds limit"),
         (Kind.OVERFLOW, 200, None, '{"error": {"message": "prompt is too long"}}'),
         (Kind.RATE, "200", "rate_limit_error", "prompt is too long"),
