@@ -1,95 +1,162 @@
-"""FLOW 4: the overflow ladder (SPEC F10): compaction, then mechanical truncation, then failure. Each attempt is strictly
-smaller than what was refused, and recorded on the turn."""
+"""FLOW 4: hango calls the provider itself. Build → provider → on overflow the next rung → at most three attempts.
+
+What may pass (429, 529, 5xx, no answer) is tried again inside an attempt, as the provider asks and until the deadline;
+what may not is told at once. No transaction and no lock is held while the model writes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import random
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from compaction import budget, compact, gather, jobs, outgoing, ready, turns
-from compaction import desk as desks
+from django.conf import settings
+
+from compaction import facts, ladder, outgoing, turns
 from compaction.engine import exact
-from compaction.engine import overflow as ladder
-from compaction.engine.errors import Conflict
-from compaction.engine.types import Reason
-from compaction.models import Compaction, Turn
+from compaction.engine import overflow as rungs
+from compaction.engine.errors import ContextError, ProviderFailed
+from compaction.models import Turn
+from compaction.providers import registry
+from compaction.providers.base import Call, Event, Provider, Reply
+from sessions_app import append
 from sessions_app.models import Session
 
-MOST_ATTEMPTS = 3
+log = logging.getLogger(__name__)
+
+MOST_TRIES = 4  # of one attempt, while its failures may pass
+FIRST_PAUSE_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Climbed:
-    """The next request to try, or None when the turn has failed."""
+@dataclass(slots=True)
+class Called:
+    """What became of a turn: its row, the answer (None: failed) and every attempt's rung and outcome."""
 
     turn: Turn
-    rung: str
-    built: outgoing.Built | None
+    reply: Reply | None = None
+    built: outgoing.Built | None = None
+    warnings: tuple[str, ...] = ()
+    attempts: list[dict[str, Any]] = field(default_factory=list)
 
 
-def overflow(session: Session, number: int, error: dict[str, Any] | None = None) -> Climbed:
-    """The next rung after a provider said that the turn's request is too long. Raises `Conflict` for a closed turn.
-
-    `error`: what the provider answered, as far as it is known; its type and status are recorded.
-    """
-    turn = turns.get(session, number)
-    if turn.status != Turn.Status.OPEN:
-        raise Conflict(f"turn {number} is {turn.status}", turn=number)
-    state = gather.state(session, turn.max_tokens)
-    desk = desks.open_desk(state, None)
-    shown = desk.show(budget.view_of(turn))
-    refused = max(1, shown.size)
-    _note_attempt(turn, error)
-    if turn.rung == Turn.Rung.NONE:
-        smaller = _compacted(desk, shown, ladder.compaction_target(desk.lines, refused))
-        if smaller is not None:
-            return Climbed(turn, Turn.Rung.OVERFLOW, outgoing.store(desk, smaller, rung=Turn.Rung.OVERFLOW))
-    # Also a second time when there was nothing to compact: only the third failure fails the turn.
-    if len(turn.attempts) < MOST_ATTEMPTS:
-        smaller = desks.drop(desk, shown, ladder.truncation_target(desk.lines, refused), best_effort=True)
-        if smaller.size < refused:
-            return Climbed(turn, Turn.Rung.TRUNCATE, outgoing.store(desk, smaller, rung=Turn.Rung.TRUNCATE))
-    turns.fail(session, turn)
-    return Climbed(turn, Turn.Rung.TRUNCATE, None)
+def run(session: Session, *, memory: str | None = None, max_tokens: int | None = None) -> Called:
+    """One turn, to its answer or its failure. Raises `ProviderFailed` for an error that is no overflow; the turn is closed
+    as failed then, and what was appended stays."""
+    return _drain(stream(session, memory=memory, max_tokens=max_tokens, streamed=False))
 
 
-def _compacted(desk: desks.Desk, shown: desks.Shown, target: int) -> desks.Shown | None:
-    """The view with a compaction that brings it down to the target: a ready one, one made now, or an extractive one."""
-    state = desk.state
-    if waiting := _within(desk, shown, state.candidate, target):
-        return waiting
-    if state.limits.max_wait_s > 0 and jobs.may_call(state):
-        job = state.live or jobs.request(
-            state,
-            reason=Reason.OVERFLOW,
-            size=shown.size,
-            keep=desk.lines.keep,
-            turn=state.last.number if state.last else None,
+def stream(
+    session: Session, *, memory: str | None = None, max_tokens: int | None = None, streamed: bool = True
+) -> Generator[Event, None, Called]:
+    """The same as a generator of the provider's events. An attempt that is refused before its first content is never
+    seen; a reader that leaves ends nothing: the answer is read to its end and stored."""
+    provider = registry.provider()
+    if provider is None:
+        raise ProviderFailed(
+            "no model provider is configured: set ANTHROPIC_API_KEY or OPENAI_API_KEY", kind="no-provider"
         )
-        compact.wait(job, state.limits.max_wait_s)
-        state = desk.state = gather.state(state.session, state.limits.max_tokens)
-        if made := _within(desk, shown, state.candidate, target):
-            return made
-    return _within(desk, shown, ready.extract(state, desk.lines, shown.size, Reason.OVERFLOW, target), target)
+    built = outgoing.build(session, memory=memory, max_tokens=max_tokens)
+    turn = built.turn
+    deadline = time.monotonic() + settings.HANGO_CALL_TIMEOUT_S
+    while True:
+        attempt = _attempt(provider, built.body, deadline, streamed)
+        try:
+            reply = yield from attempt
+        except ProviderFailed as error:
+            kind = rungs.classify(
+                provider=provider.name, status=error.http_status, type=error.kind, message=error.message
+            )
+            if kind not in rungs.CURABLE:
+                turns.fail(session, turn, outcome=error.kind or error.code)
+                raise
+            limit = rungs.limits_of(error.message).limit
+            if limit:
+                facts.learn_limit(session.model, limit, built.state.limits.window)
+            climbed = ladder.climb(
+                session, turn.number, ladder.Refusal(kind, error.http_status, error.kind, error.message)
+            )
+        else:
+            if reply.stop_reason != ladder.OVERFLOW_STOP:
+                return _answered(session, turn, built, reply)
+            climbed = ladder.climb(session, turn.number, ladder.Refusal.by_stop())
+        if climbed.built is None:
+            turn.refresh_from_db()
+            return Called(turn, attempts=turn.attempts)
+        built = climbed.built
 
 
-def _within(
-    desk: desks.Desk, shown: desks.Shown, candidate: Compaction | None, target: int
-) -> desks.Shown | None:
-    newer = desks.newer(candidate, shown.view) if candidate else None
-    swapped = desks.swap_in(desk, shown, newer) if newer else None
-    return swapped if swapped is not None and swapped.size <= target else None
+def _answered(session: Session, turn: Turn, built: outgoing.Built, reply: Reply) -> Called:
+    message = append.NewMessage("assistant", reply.blocks)
+    body = exact.dumps({"content": reply.blocks, "stop_reason": reply.stop_reason, "usage": reply.usage})
+    closed = turns.complete(
+        session, turn.number, message, reply.stop_reason or "", reply.usage, body, own_call=True
+    )
+    return Called(closed.turn, reply, built, closed.warnings, closed.turn.attempts)
 
 
-def _note_attempt(turn: Turn, error: dict[str, Any] | None) -> None:
-    """Records on the turn that what it last sent was refused."""
-    given = error or {}
-    known = {k: exact.stored_form(str(given[k])[:100]) for k in ("status", "type", "code") if k in given}
-    sent = {
-        "rung": turn.rung or "first",
-        "outcome": "overflow",
-        "digest": turn.digest,
-        "input_tokens": turn.input_tokens,
-    }
-    turn.attempts = [*turn.attempts, sent | known]
-    Turn.objects.filter(pk=turn.pk).update(attempts=turn.attempts)
+def _attempt(provider: Provider, body: str, deadline: float, streamed: bool) -> Generator[Event, None, Reply]:
+    """One request, tried again while its failures may pass and nothing of an answer was passed on."""
+    for tries in range(1, MOST_TRIES + 1):
+        left = deadline - time.monotonic()
+        try:
+            call = Call(body, max(1.0, left), "chat")
+            return (yield from _held(provider.stream(call))) if streamed else provider.send(call)
+        except ProviderFailed as error:
+            pause = max(error.retry_after_s or 0.0, random.uniform(0.5, 1.0) * FIRST_PAUSE_S * 2**tries)  # noqa: S311
+            if not error.may_pass or error.passed_on or tries == MOST_TRIES or pause > left:
+                raise
+            log.warning("the provider failed (%s), again in %.1f s", error.kind, pause)
+            time.sleep(pause)
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _held(events: Generator[Event, None, Reply]) -> Generator[Event, None, Reply]:
+    """The events, held back until the first content: a refusal before it leaves nothing to take back."""
+    held: list[Event] = []
+    passing = False
+    try:
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                yield from held
+                reply: Reply = end.value
+                return reply
+            held.append(event)
+            passing = passing or event.name == "content_block_start"
+            if passing:
+                while held:
+                    yield held.pop(0)
+    except ProviderFailed as error:
+        error.passed_on = passing
+        raise
+
+
+def _drain(events: Generator[Event, None, Called]) -> Called:
+    while True:
+        try:
+            next(events)
+        except StopIteration as end:
+            called: Called = end.value
+            return called
+
+
+def text(events: Iterator[Event]) -> Iterator[bytes]:
+    """Events as the bytes of an event stream. When the reader leaves, the flow goes on to its end, so that the answer is
+    stored; a failure after the first content becomes an `error` event, as the provider would send it."""
+    try:
+        for event in events:
+            yield _bytes(event)
+    except GeneratorExit:
+        for _ in events:
+            pass
+    except ContextError as error:
+        data = {"type": "error", "error": {"type": error.code, "message": error.detail}}
+        yield _bytes(Event("error", exact.dumps(data)))
+
+
+def _bytes(event: Event) -> bytes:
+    return f"event: {event.name}\ndata: {event.data}\n\n".encode()

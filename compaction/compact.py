@@ -7,6 +7,7 @@ if the fence is still ours. No transaction and no lock is held while the model w
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -38,14 +39,14 @@ class Span:
     factor: float
 
 
-def run(job_id: str, *, at_once: bool = False, deadline_s: float | None = None) -> Compaction | None:
+def run(job_id: str, *, deadline_s: float | None = None) -> Compaction | None:
     """Works on a job once: to its end, or to the next chunk of a long span. None when there was nothing to claim.
 
     `deadline_s`: seconds that a caller waits; the model call gets no more, and what it began is given back.
     """
     if deadline_s is None and jobs.held_back(job_id):
         return None
-    job = jobs.claim(job_id, at_once=at_once)
+    job = jobs.claim(job_id)
     if job is None:
         return None
     try:
@@ -73,10 +74,29 @@ def run(job_id: str, *, at_once: bool = False, deadline_s: float | None = None) 
     return _fresh(job)
 
 
+_waiting = threading.BoundedSemaphore(max(1, settings.HANGO_WEB_THREADS // 2))
+
+
+def a_thread_may_wait() -> bool:
+    """Whether one more of this process's web threads may wait for a summary: at most half of them do (DESIGN 5)."""
+    if not _waiting.acquire(blocking=False):
+        return False
+    _waiting.release()
+    return True
+
+
 def now(state: gather.State, *, size: int, keep: int, deadline_s: float) -> Compaction | None:
     """A due compaction, made or waited for by a build, for at most `deadline_s` seconds."""
-    job = state.live or jobs.request(state, reason=types.Reason.THRESHOLD, size=size, keep=keep)
-    return wait(job, deadline_s)
+    job = state.live or jobs.request(
+        state, reason=types.Reason.THRESHOLD, size=size, keep=keep, for_worker=False
+    )
+    if not _waiting.acquire(blocking=False):
+        jobs.ring(str(job.pk))
+        return job
+    try:
+        return wait(job, deadline_s)
+    finally:
+        _waiting.release()
 
 
 def wait(job: Compaction, deadline_s: float, *, final: bool = False) -> Compaction:
@@ -86,16 +106,18 @@ def wait(job: Compaction, deadline_s: float, *, final: bool = False) -> Compacti
     """
     until = time.monotonic() + deadline_s
     while job.status in LIVE and (left := until - time.monotonic()) > 0:
-        done = run(str(job.pk), at_once=True, deadline_s=left)
+        done = run(str(job.pk), deadline_s=left)
+        job = _fresh(job)
+        if done is not None and final and job.next_at is not None:
+            rows = Compaction.objects.filter(pk=job.pk, status=Status.REQUESTED)
+            rows.update(status=Status.FAILED, finished_at=timezone.now())
+            return _fresh(job)
+        if job.next_at is not None and (job.next_at - timezone.now()).total_seconds() > left:
+            return job
         if done is None:
             time.sleep(min(POLL_S, left))
-        elif done.status == Status.REQUESTED and done.next_at is not None:
-            if final:
-                Compaction.objects.filter(pk=job.pk, status=Status.REQUESTED).update(
-                    status=Status.FAILED, finished_at=timezone.now()
-                )
-            return _fresh(job)
-        job = _fresh(job)
+    if job.status == Status.REQUESTED:
+        jobs.ring(str(job.pk))
     return job
 
 

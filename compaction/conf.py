@@ -16,9 +16,6 @@ from compaction.engine import profiles, tokens
 log = logging.getLogger(__name__)
 _logged: set[str] = set()
 
-ARG_LIMIT: int = getattr(settings, "HANGO_TOOL_ARG_MAX_TOKENS", profiles.DEFAULTS["tool_arg_max_tokens"])
-
-
 def max_wait_s() -> float:
     """Longest that a build waits for a summary, in seconds; 0: never."""
     return float(settings.HANGO_MAX_WAIT_S)
@@ -53,14 +50,13 @@ def profile(model: str, learned: Mapping[str, Any] | None = None) -> profiles.Mo
 
 def _defaults() -> dict[str, Any]:
     """The profiles' defaults, with the settings that a deployment may set for all models."""
-    named = {
-        "trigger_frac": "HANGO_CONTEXT_TRIGGER_FRAC",
-        "keep_frac": "HANGO_CONTEXT_KEEP_FRAC",
-        "precompute_frac": "HANGO_CONTEXT_PRECOMPUTE_FRAC",
-        "summarizer_model": "HANGO_SUMMARIZER_MODEL",
+    return {
+        **profiles.DEFAULTS,
+        "trigger_frac": settings.HANGO_CONTEXT_TRIGGER_FRAC,
+        "keep_frac": settings.HANGO_CONTEXT_KEEP_FRAC,
+        "precompute_frac": settings.HANGO_CONTEXT_PRECOMPUTE_FRAC,
+        "summarizer_model": settings.HANGO_SUMMARIZER_MODEL,
     }
-    set_ones = {field: getattr(settings, name) for field, name in named.items() if hasattr(settings, name)}
-    return {**profiles.DEFAULTS, **set_ones}
 
 
 def catalog(model: str) -> Mapping[str, Any] | None:

@@ -90,7 +90,14 @@ def compact_session(session: Session, asked: Asked) -> Done:
     if state.last_seq < 0:
         return Done(None, "skipped", "the session has no messages")
     size, at, _ = budget.standing(state)
-    job = jobs.request(state, reason=asked.reason, size=size, keep=at.keep, instructions=asked.instructions)
+    job = jobs.request(
+        state,
+        reason=asked.reason,
+        size=size,
+        keep=at.keep,
+        instructions=asked.instructions,
+        for_worker=not asked.wait,
+    )
     if not asked.wait:
         return Done(job, "queued")
     job = compact.wait(job, 2 * settings.HANGO_SUMMARY_TIMEOUT_S, final=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
+from django.conf import settings
 from django.db.models import Case, F, IntegerField, OuterRef, Q, Subquery, Value, When
 
-from compaction import conf
+from compaction import conf, facts
 from compaction.engine import tokens, trigger, types
 from compaction.engine.profiles import ModelProfile
 from compaction.models import LIVE, Compaction, Frame, Turn
@@ -86,8 +87,11 @@ class State:
 
 
 def state(session: Session, max_tokens: int | None = None) -> State:
-    """Five queries. `max_tokens`: of the turn to be built, else the session's."""
-    profile = conf.profile(session.model)
+    """Six queries. `max_tokens`: of the turn to be built, else the session's."""
+    learned = facts.of(session.model)
+    profile = conf.profile(session.model, learned)
+    if "estimate_factor" in learned:
+        profile = replace(profile, estimate_factor=learned["estimate_factor"])
     turns = tuple(session.turns.select_related("compaction", "frame").order_by("-number")[:RECENT])
     jobs = tuple(
         session.compactions_made.defer("head", "partial", "summary").order_by("-created_at")[:RECENT]
@@ -138,6 +142,12 @@ def limits(session: Session, profile: ModelProfile, max_tokens: int | None) -> t
     own = session.limits
     known = profile.known or "max_input_tokens" in own
     window = own.get("max_input_tokens") or profile.max_input_tokens or 200_000
+    if (
+        session.reported_limit
+        and session.reported_limit < window
+        and facts.believed(session.reported_limit, window)
+    ):
+        window = session.reported_limit
     most = own.get("max_output_tokens") or profile.max_output_tokens
     wanted = max_tokens or session.max_tokens or min(DEFAULT_MAX_TOKENS, max(1, window // 4))
     counts_output = profile.counts_output and known
@@ -152,7 +162,7 @@ def limits(session: Session, profile: ModelProfile, max_tokens: int | None) -> t
         max_trigger_tokens=own.get("max_trigger_tokens"),
         summary_max_tokens=own.get("summary_max_tokens", profile.summary_max_tokens),
         keep_messages=None if known else 6,
-        arg_limit=own.get("tool_arg_max_tokens", conf.ARG_LIMIT),
+        arg_limit=own.get("tool_arg_max_tokens", settings.HANGO_TOOL_ARG_MAX_TOKENS),
         max_wait_s=own.get("max_wait_s", conf.max_wait_s()),
     )
 

@@ -44,9 +44,11 @@ def request(
     keep: int,
     instructions: str = "",
     turn: int | None = None,
+    for_worker: bool = True,
 ) -> Compaction:
     """The session's live job, made now if there is none. A forced one joins a live job: what that writes is then shown from
-    the next new turn on. `keep`: the model's tokens to keep verbatim. Rings the worker when the transaction commits."""
+    the next new turn on. `keep`: the model's tokens to keep verbatim. Rings the worker when the transaction commits, unless
+    the caller works on it itself (`for_worker` False)."""
     forced = reason in (Reason.MANUAL, Reason.TOOL)
     apply = Compaction.Apply.AT_TRIGGER if reason == Reason.THRESHOLD else Compaction.Apply.NEXT_BUILD
     try:
@@ -58,11 +60,20 @@ def request(
     except IntegrityError:
         live = state.session.compactions_made.filter(status__in=LIVE).first()
         if live is None:  # it ended between the two looks
-            return request(state, reason=reason, size=size, keep=keep, instructions=instructions, turn=turn)
+            return request(
+                state,
+                reason=reason,
+                size=size,
+                keep=keep,
+                instructions=instructions,
+                turn=turn,
+                for_worker=for_worker,
+            )
         job = live
         if forced:
             _join(job, reason, keep, instructions)
-    ring(str(job.pk))
+    if for_worker:
+        ring(str(job.pk))
     return job
 
 
@@ -151,15 +162,10 @@ def may_call(state: gather.State) -> bool:
 # --- working
 
 
-def claim(job_id: str, *, at_once: bool = False) -> Compaction | None:
-    """The job, claimed with a lease and a higher fence; None when someone has it or nothing is due. `at_once`: also
-    before its `next_at`, for a caller who waits."""
+def claim(job_id: str) -> Compaction | None:
+    """The job, claimed with a lease and a higher fence; None when someone has it or nothing is due."""
     now = timezone.now()
-    waiting = (
-        Q(status=Status.REQUESTED)
-        if at_once
-        else Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
-    )
+    waiting = Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
     claimed = (
         Compaction.objects.filter(pk=job_id)
         .filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now))

@@ -78,7 +78,7 @@ def _check_end(session: Session, view: types.View, messages: Sequence[types.Mess
 
 def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
     """Asks `trigger.decide` until it says send; each means is used up by being used, so the loop ends."""
-    state = desk.state
+    state = _with_tool_compaction(desk)
     candidate = newer(state.candidate, shown.view)
     may_wait = state.limits.max_wait_s > 0
     may_extract = True
@@ -98,7 +98,7 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
                 forced=forced,
                 live=state.live is not None,
                 may_start=due,
-                may_wait=may_wait and jobs.may_call(state),
+                may_wait=may_wait and jobs.may_call(state) and compact.a_thread_may_wait(),
                 may_extract=may_extract and over,
             )
         )
@@ -125,6 +125,22 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
             candidate = made or candidate
         else:
             return drop(desk, shown, desk.lines.usable), decision
+
+
+def _with_tool_compaction(desk: Desk) -> gather.State:
+    """The state, after the compaction that the model itself asked for: it waits for the result of that call (SPEC F12)."""
+    state = desk.state
+    live = state.live
+    if (
+        live is not None
+        and live.reason == types.Reason.TOOL
+        and state.limits.max_wait_s > 0
+        and jobs.may_call(state)
+    ):
+        with desk.waiting():
+            compact.wait(live, state.limits.max_wait_s)
+        state = desk.state = gather.state(state.session, state.limits.max_tokens)
+    return state
 
 
 # --- apply

@@ -163,3 +163,21 @@ def one_of(name: str, *shapes: type[Shape]) -> PolymorphicProxySerializer:
     return PolymorphicProxySerializer(
         component_name=name, serializers=list(shapes), resource_type_field_name=None
     )
+
+
+class RunBody(RequestBody):
+    stream = serializers.BooleanField(
+        required=False, help_text="Answer with the provider's events; also by `Accept`."
+    )
+
+
+class RunAnswer(Shape):
+    turn = serializers.IntegerField()
+    status = serializers.ChoiceField(choices=["completed", "failed"])
+    message = serializers.DictField(allow_null=True)
+    stop_reason = serializers.CharField(allow_null=True)
+    usage = serializers.DictField(allow_null=True)
+    compaction = CompactionAnswer(allow_null=True)
+    attempts = serializers.ListField(child=serializers.DictField())
+    deferred = serializers.BooleanField()
+    warnings = serializers.ListField(child=serializers.CharField())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from compaction import budget, call, outgoing
+from compaction import budget, call, ladder, outgoing
 from compaction.models import Compaction
 from sessions_app.http import Raw
 from sessions_app.models import Session
 from sessions_app.views import shown_budget, warning
+
+OVERFLOWED = (
+    "the context overflow could not be cured: the request is refused even when compacted and truncated"
+)
 
 
 def built(made: outgoing.Built) -> dict[str, Any]:
@@ -40,13 +44,29 @@ def timing(made: outgoing.Built) -> dict[str, str]:
     return {"Server-Timing": f"compaction;dur={made.waited_s * 1000:.1f}"}
 
 
-def climbed(step: call.Climbed) -> dict[str, Any]:
+def climbed(step: ladder.Climbed) -> dict[str, Any]:
     if step.built is None:
         return {
             "status": "failed", "rung": step.rung, "turn": step.turn.number, "attempts": step.turn.attempts,
-            "detail": "the context overflow could not be cured: the request is refused even when compacted and truncated",
+            "detail": OVERFLOWED,
         }  # fmt: skip
     return {"status": "retry", "rung": step.rung} | built(step.built)
+
+
+def called(made: call.Called) -> dict[str, Any]:
+    """What `POST …/turns/` answers; `message` is null for a turn that failed."""
+    reply, used = made.reply, made.built.compaction if made.built else None
+    return {
+        "turn": made.turn.number,
+        "status": made.turn.status,
+        "message": {"role": "assistant", "content": Raw(reply.blocks)} if reply else None,
+        "stop_reason": reply.stop_reason if reply else None,
+        "usage": reply.usage if reply else None,
+        "compaction": compaction(used) | {"applied_now": made.turn.adopted} if used else None,
+        "attempts": made.attempts,
+        "deferred": made.turn.deferred,
+        "warnings": list(made.warnings),
+    } | ({} if reply else {"detail": OVERFLOWED})
 
 
 def work(session: Session) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from compaction import budget, gather, jobs
+from compaction import budget, facts, gather, jobs
 from compaction.engine import exact, integrity, tokens, types
 from compaction.engine.errors import Conflict, NotFound
 from compaction.models import Turn
@@ -48,10 +48,13 @@ def complete(
     stop_reason: str,
     usage: dict[str, Any] | None,
     answer: str,
+    *,
+    own_call: bool = False,
 ) -> Closed:
     """Stores the assistant's message and closes the turn. Completing again with the same body gives the same answer.
 
-    `answer`: the body's text, to know it again. Raises `Conflict` when the turn was closed by something else.
+    `answer`: the body's text, to know it again; `own_call`: hango called the model itself, so that the usage teaches what
+    holds for every session of that model. Raises `Conflict` when the turn was closed by something else.
     """
     turn = get(session, number)
     digest = types.digest_of(answer)
@@ -78,14 +81,21 @@ def complete(
         _count(session, turn, usage)
         note_compact_tool(session, stored.rows)
         jobs.ring_if_due(session)
+    if own_call and usage:
+        facts.learn_factor(session.model, tokens.context_of(usage), turn.estimated_tokens)
     turn.refresh_from_db()
     return Closed(turn, seq, tuple(warnings))
 
 
-def fail(session: Session, turn: Turn) -> bool:
-    """Closes the turn as failed: the ladder is exhausted. False when something else closed it first."""
+def fail(session: Session, turn: Turn, outcome: str = "") -> bool:
+    """Closes the turn as failed: the ladder is exhausted, or the provider's error is no overflow (then `outcome` names
+    it). False when something else closed it first."""
     with transaction.atomic():
-        closed = _close(turn, Turn.Status.FAILED)
+        turn.refresh_from_db()
+        attempts = (
+            [*turn.attempts, {"rung": turn.rung or "first", "outcome": outcome}] if outcome else turn.attempts
+        )
+        closed = _close(turn, Turn.Status.FAILED, attempts=attempts)
         if closed:
             _count(session, turn, None)
             jobs.ring_if_due(session)
@@ -125,6 +135,10 @@ def _close(turn: Turn, status: Turn.Status, **values: object) -> bool:
 def _count(session: Session, turn: Turn, usage: dict[str, Any] | None) -> None:
     """The one UPDATE of the session in a turn, at its boundary, whatever was retried inside it."""
     used = tokens.context_of(usage or {}) or turn.input_tokens
-    Session.objects.filter(pk=session.pk).update(
-        last_input_tokens=used, compactions=F("compactions") + (1 if turn.adopted else 0)
-    )
+    values: dict[str, Any] = {
+        "last_input_tokens": used,
+        "compactions": F("compactions") + (1 if turn.adopted else 0),
+    }
+    if stated := [attempt["limit"] for attempt in turn.attempts if "limit" in attempt]:
+        values["reported_limit"] = min(stated)
+    Session.objects.filter(pk=session.pk).update(**values)

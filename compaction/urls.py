@@ -5,6 +5,7 @@ from compaction import views
 SESSION = "sessions/<str:public_id>"
 urlpatterns = [
     path(f"{SESSION}/requests/", views.Requests.as_view(), name="requests"),
+    path(f"{SESSION}/turns/", views.Turns.as_view(), name="turns"),
     path(f"{SESSION}/turns/<int:number>/complete/", views.Complete.as_view(), name="complete"),
     path(f"{SESSION}/turns/<int:number>/overflow/", views.Overflow.as_view(), name="overflow"),
     path(f"{SESSION}/turns/<int:number>/request/", views.SentRequest.as_view(), name="sent-request"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from itertools import chain
 from typing import Any
 
 from django.http import HttpResponse, StreamingHttpResponse
@@ -14,17 +15,29 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from compaction import call, desk, forced, offload, outgoing, revoke, schema, shapes, turns
+from compaction import call, desk, forced, ladder, offload, outgoing, revoke, schema, shapes, turns
 from compaction.engine import exact, types
 from compaction.engine.errors import ContextError, Invalid, NotFound
 from compaction.models import Compaction
 from sessions_app import append, serializers
-from sessions_app.http import Raw, answer, body_of, idempotent, session_of
+from sessions_app.http import Raw, answer, body_of, session_of
+from sessions_app.idempotency import Run, idempotent
 from sessions_app.models import Session
 from sessions_app.parsers import Body
 from sessions_app.views import Newest, appended, warning
 
-OVERFLOW_STOP = "model_context_window_exceeded"
+
+class AnyAnswer(BaseContentNegotiation):
+    """The same answer whatever the client says it accepts: markdown, or events."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:
+        return parsers[0]
+
+    def filter_renderers(self, renderers: Any, format_suffix: Any) -> Any:
+        return renderers
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:
+        return renderers[0], renderers[0].media_type
 
 
 class Requests(APIView):
@@ -71,10 +84,8 @@ class Complete(APIView):
                 {"pointer": "/usage", "detail": "has to be an object, without NUL and lone surrogates"}
             )
         session = session_of(request, public_id)
-        if not errors and stop_reason == OVERFLOW_STOP:
-            return answer(
-                shapes.climbed(call.overflow(session, number, {"type": OVERFLOW_STOP, "status": 200}))
-            )
+        if not errors and stop_reason == ladder.OVERFLOW_STOP:
+            return answer(shapes.climbed(ladder.climb(session, number, ladder.Refusal.by_stop())))
         if not isinstance(body.get("message"), dict):
             errors.append({"pointer": "/message", "detail": "has to be the assistant's message"})
         else:
@@ -108,8 +119,43 @@ class Overflow(APIView):
         if error is not None and not isinstance(error, dict | str):
             raise Invalid("error", errors=[{"pointer": "/error", "detail": "has to be the provider's error"}])
         session = session_of(request, public_id)
-        climbed = call.overflow(session, number, error if isinstance(error, dict) else None)
-        return answer(shapes.climbed(climbed))
+        return answer(shapes.climbed(ladder.climb(session, number, ladder.reported(error))))
+
+
+class Turns(APIView):
+    """hango calls the provider itself and climbs the ladder; the provider's events when they are asked for."""
+
+    content_negotiation_class = AnyAnswer
+
+    @extend_schema(operation_id="turns_run", request=schema.RunBody, responses=schema.RunAnswer)
+    def post(self, request: Request, public_id: str) -> HttpResponse | StreamingHttpResponse:
+        body = body_of(request, ("messages", "memory", "max_tokens", "stream"))
+        memory, max_tokens = _memory(body), _max_tokens(body)
+        messages = append.parse(body.texts["messages"]) if body.get("messages") else []
+        streamed = body.get("stream") is True or "text/event-stream" in request.headers.get("Accept", "")
+        session = session_of(request, public_id)
+        run = Run(request)
+        if run.earlier is not None:
+            return run.earlier
+        with run:
+            if messages:
+                appended(session, messages)
+            if not streamed:
+                called = call.run(session, memory=memory, max_tokens=max_tokens)
+                return run.answered(answer(shapes.called(called)))
+            events = call.stream(session, memory=memory, max_tokens=max_tokens)
+            try:
+                first = next(events)
+            except StopIteration as end:  # refused to the last rung before there was anything to show
+                return run.answered(answer(shapes.called(end.value)))
+            headers = {
+                "X-Hango-Turn": str(session.turns.order_by("-number").values_list("number", flat=True)[0])
+            }
+            return StreamingHttpResponse(
+                run.streamed(call.text(chain([first], events))),
+                content_type="text/event-stream",
+                headers=headers,
+            )
 
 
 class SentRequest(APIView):
@@ -169,19 +215,6 @@ class OneCompaction(APIView):
     def delete(self, request: Request, public_id: str, cid: str) -> HttpResponse:
         revoke.revoke(_compaction(request, public_id, cid))
         return HttpResponse(status=204)
-
-
-class AnyAnswer(BaseContentNegotiation):
-    """Markdown whatever the client says it accepts: an agent's `read_file` asks for nothing in particular."""
-
-    def select_parser(self, request: Request, parsers: Any) -> Any:
-        return parsers[0]
-
-    def filter_renderers(self, renderers: Any, format_suffix: Any) -> Any:
-        return renderers
-
-    def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:
-        return renderers[0], renderers[0].media_type
 
 
 class History(APIView):

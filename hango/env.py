@@ -83,9 +83,11 @@ def integer(name: str, default: int, meaning: str, *, low: int = 0, high: int | 
     return value
 
 
-def number(name: str, default: float, meaning: str, *, low: float = 0.0) -> float:
-    """A finite number of at least `low`."""
-    accepts = f"a number from {low:g} up"
+def number(
+    name: str, default: float, meaning: str, *, low: float = 0.0, high: float = math.inf
+) -> float:
+    """A finite number from `low` to `high`."""
+    accepts = f"a number from {low:g} up" if high == math.inf else f"a number from {low:g} to {high:g}"
     raw = _read(name, f"{default:g}", accepts, meaning)
     if not raw:
         return default
@@ -93,7 +95,7 @@ def number(name: str, default: float, meaning: str, *, low: float = 0.0) -> floa
         value = float(raw)
     except ValueError as exc:
         raise _wrong(name, raw, accepts) from exc
-    if not math.isfinite(value) or value < low:
+    if not math.isfinite(value) or not low <= value <= high:
         raise _wrong(name, raw, accepts)
     return value
 

@@ -9,6 +9,7 @@ from typing import Any
 import django_stubs_ext
 from django.core.exceptions import ImproperlyConfigured
 
+from compaction.engine.profiles import parse_configured
 from hango import databases, embedded, env, home, storages
 
 # Typed admin classes (ModelAdmin[Session]) need it at run time as well.
@@ -135,6 +136,27 @@ HANGO_MODEL_PROFILES = env.json_object(
     "facts about models that hango does not know, or knows differently",
     'a JSON object, model id to {"max_input_tokens": …, "max_output_tokens": …}',
 )
+HANGO_CONTEXT_TRIGGER_FRAC = env.number(
+    "HANGO_CONTEXT_TRIGGER_FRAC", 0.85, "share of the window at which something is done", low=0.05, high=1
+)
+HANGO_CONTEXT_KEEP_FRAC = env.number(
+    "HANGO_CONTEXT_KEEP_FRAC", 0.10, "share of the window that stays verbatim", low=0, high=0.9
+)
+HANGO_CONTEXT_PRECOMPUTE_FRAC = env.number(
+    "HANGO_CONTEXT_PRECOMPUTE_FRAC", 0.75, "share of the window at which a summary is begun ahead", low=0.05, high=1
+)
+if not HANGO_CONTEXT_KEEP_FRAC < HANGO_CONTEXT_PRECOMPUTE_FRAC < HANGO_CONTEXT_TRIGGER_FRAC:
+    raise ImproperlyConfigured(
+        "HANGO_CONTEXT_KEEP_FRAC has to be below HANGO_CONTEXT_PRECOMPUTE_FRAC, and that below "
+        "HANGO_CONTEXT_TRIGGER_FRAC."
+    )
+HANGO_TOOL_ARG_MAX_TOKENS = env.integer(
+    "HANGO_TOOL_ARG_MAX_TOKENS", 500, "tokens of an old tool argument or result that truncation leaves whole", low=20
+)
+try:
+    parse_configured(HANGO_MODEL_PROFILES)
+except ValueError as error:
+    raise ImproperlyConfigured(str(error)) from None
 HANGO_ESTIMATOR = env.choice(
     "HANGO_ESTIMATOR", "heuristic", ("heuristic", "tiktoken"), "how tokens are estimated"
 )
@@ -143,6 +165,9 @@ HANGO_ESTIMATOR = env.choice(
 
 HANGO_MAX_WAIT_S = env.number("HANGO_MAX_WAIT_S", 20, "longest that a build waits for a summary; 0: never")
 HANGO_SUMMARY_TIMEOUT_S = env.number("HANGO_SUMMARY_TIMEOUT_S", 90, "longest call of the summarizer", low=0.1)
+HANGO_CALL_TIMEOUT_S = env.number(
+    "HANGO_CALL_TIMEOUT_S", 600, "longest that hango's own model call may take, its retries included", low=1
+)
 HANGO_LEASE_S = env.number(
     "HANGO_LEASE_S", 300, "after that a summary whose worker died is begun again", low=1
 )

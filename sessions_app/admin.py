@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
@@ -175,7 +176,7 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
         )
         turn = session.turns.order_by("-number").first()
         last = -1 if session.newest is None else session.newest
-        shown = _shown(rows, turn, session.limits.get("tool_arg_max_tokens", conf.ARG_LIMIT), whole)
+        shown = _shown(rows, turn, session.limits.get("tool_arg_max_tokens", settings.HANGO_TOOL_ARG_MAX_TOKENS), whole)
         context = self.page(
             request,
             title="Transcript", subtitle=session, opts=self.opts, original=session, session=session, turn=turn, shown=shown, whole=whole,

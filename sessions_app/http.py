@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db import IntegrityError, transaction
 from django.http import HttpResponse
 from rest_framework.request import Request
 
 from compaction.engine import exact
-from compaction.engine.errors import Conflict, Malformed, NotFound
+from compaction.engine.errors import Malformed, NotFound
 from sessions_app.auth import Caller
-from sessions_app.models import IdempotentAnswer, Project, Session
+from sessions_app.models import Project, Session
 from sessions_app.parsers import Body
 
 Handler = Callable[..., HttpResponse]
@@ -73,57 +69,3 @@ def text_of(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(text_of(v) for v in value) + "]"
     return exact.dumps(value)
-
-
-def idempotent(handler: Handler, *, in_transaction: bool = True) -> Handler:
-    """The same `Idempotency-Key` and body gives the first answer again; with another body it is a `Conflict`.
-
-    The answer is stored in the transaction of its effect; refusals and failures are not, so that they can be retried.
-    `in_transaction` False: for what waits for a model, which no transaction may do; the answer is stored afterwards.
-    """
-
-    @functools.wraps(handler)
-    def wrapped(view: Any, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
-        key = request.headers.get("Idempotency-Key")
-        if key is None:
-            return handler(view, request, *args, **kwargs)
-        if not 0 < len(key) <= 255 or not key.isprintable():
-            raise Malformed("Idempotency-Key has to have 1 to 255 printable characters")
-        project = project_of(request)
-        fingerprint = hashlib.sha256(
-            f"{request.method}\n{request.path}\n{getattr(request.data, 'source', '')}".encode(
-                "utf-8", "surrogatepass"
-            )
-        ).hexdigest()
-        if (again := _stored(project, key, fingerprint)) is not None:
-            return again
-        try:
-            with transaction.atomic() if in_transaction else contextlib.nullcontext():
-                response = handler(view, request, *args, **kwargs)
-                if response.status_code < 300:
-                    with transaction.atomic():
-                        IdempotentAnswer.objects.create(
-                            project=project,
-                            key=key,
-                            fingerprint=fingerprint,
-                            status=response.status_code,
-                            body=response.content.decode(),
-                        )
-        except IntegrityError:
-            if (again := _stored(project, key, fingerprint)) is not None:
-                return again
-            raise
-        return response
-
-    return wrapped
-
-
-def _stored(project: Project, key: str, fingerprint: str) -> HttpResponse | None:
-    row = IdempotentAnswer.objects.filter(project=project, key=key).first()
-    if row is None:
-        return None
-    if row.fingerprint != fingerprint:
-        raise Conflict("this Idempotency-Key was used for another request")
-    return HttpResponse(
-        row.body, status=row.status, content_type="application/json", headers={"Idempotency-Replayed": "true"}
-    )

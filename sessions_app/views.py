@@ -19,7 +19,8 @@ from compaction import budget, conf, gather, jobs, offload, turns
 from compaction.engine import tokens, types
 from compaction.engine.errors import Conflict, Invalid, Malformed
 from sessions_app import append, schema, serializers
-from sessions_app.http import Raw, answer, body_of, idempotent, project_of, session_of
+from sessions_app.http import Raw, answer, body_of, project_of, session_of
+from sessions_app.idempotency import idempotent
 from sessions_app.models import Message, Session
 from sessions_app.parsers import Body
 

@@ -68,7 +68,7 @@ def test_an_unknown_address_under_the_api_is_a_problem(api):
         "/nonsense/",
         "/sessions/s/nonsense/",
         "/api/v2/sessions/",
-        "/sessions/s/turns/",
+        "/sessions/s/turnz/",
         "/sessions/s/turns/1/",
     ):
         api.get(path).problem(404)

@@ -18,6 +18,7 @@ OF_A_SESSION: dict[tuple[str, str], object] = {
     ("get", "sessions/<str:public_id>/messages/"): None,
     ("post", "sessions/<str:public_id>/messages/"): {"messages": [user("intruder")]},
     ("post", "sessions/<str:public_id>/requests/"): {"messages": [user("intruder")]},
+    ("post", "sessions/<str:public_id>/turns/"): {"messages": [{"role": "user", "content": "hi"}]},
     ("post", "sessions/<str:public_id>/turns/<int:number>/complete/"): {
         "message": assistant("intruder"),
         "stop_reason": "end_turn",
