@@ -85,6 +85,7 @@ class Turn:
     size: int = 0
     adopted: bool = False
     rewritten: bool = False
+    too_large: bool = False  # under the inherited view
     kept_from: int = 0
     dropped: int = 0
     dropped_fitting: bool = False
@@ -308,6 +309,7 @@ class Session:
         candidate = self.newer(view)
         may_wait, may_extract = self.limits.max_wait_s > 0, True
         at = self.lines
+        turn.too_large = self.size(view) > at.usable
         while True:
             size = self.size(view)
             over = size > at.trigger
@@ -405,9 +407,13 @@ def test_no_session_rows_in_a_loop_or_drops_what_fits_and_whatever_can_fit_fits(
         rewritten = [turn for turn in session.turns if turn.rewritten]
         for one, two in pairwise(rewritten):
             came = session.before[two.built_of] - session.before[one.built_of]
-            made_to_fit = one.size > at.clear  # it did not clear: the one that does may follow at once
+            made_to_fit = one.too_large and one.size > at.clear  # the one that clears may follow at once
             assert came >= at.gain or made_to_fit, (
                 f"{where}the cache was rewritten twice, with {came} tokens between"
+            )
+        for old, new in pairwise(session.ready):
+            assert session.before[new.kept_from] - session.before[old.kept_from] >= at.gain or old.plain, (
+                f"{where}{new} was not worth its summary"
             )
         adopted = sum(turn.adopted for turn in session.turns)
         assert adopted <= 2 + session.through / (2 * at.gain), (
