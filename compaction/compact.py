@@ -138,7 +138,7 @@ def _span(job: Compaction) -> Span | None:
     state = gather.state(job.session)
     base = _base(state, job)
     start = base.kept_from or 0 if base else 0
-    messages = gather.messages(job.session, start)
+    messages = gather.readable(job.session, start)
     factor = budget.factor(state)
     at = budget.lines(state, job.session.fixed_tokens)
     if job.kept_from is None:

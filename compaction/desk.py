@@ -15,6 +15,7 @@ from compaction import budget, gather, summary
 from compaction.engine import assemble, cut, tokens, trigger, truncate, types
 from compaction.engine.errors import CannotFit
 from compaction.models import Compaction, Turn
+from sessions_app import redaction
 from sessions_app.models import Session
 
 
@@ -218,6 +219,7 @@ def render(
         max_tokens=max_tokens,
         estimator=tokens.estimator(session.estimator),
         where=session.history_path,
+        without=redaction.of(frame.redact),
     )
 
 

@@ -12,9 +12,10 @@ from django.conf import settings
 from django.db.models import Case, F, IntegerField, OuterRef, Q, Subquery, Value, When
 
 from compaction import conf, facts
-from compaction.engine import tokens, trigger, types
+from compaction.engine import redact, tokens, trigger, types
 from compaction.engine.profiles import ModelProfile
 from compaction.models import LIVE, Compaction, Frame, Turn
+from sessions_app import redaction
 from sessions_app.models import Message, Session
 
 RENDER_VERSION = 1
@@ -194,6 +195,16 @@ def messages(session: Session, first: int, last: int | None = None) -> list[type
     return [message(row) for row in (rows.filter(seq__lte=last) if last is not None else rows)]
 
 
+def readable(session: Session, first: int, last: int | None = None) -> list[types.Message]:
+    """The same as a summarizer may read them: without what the session redacts."""
+    found = messages(session, first, last)
+    without = redaction.of_limits(session.limits)
+    if without is None:
+        return found
+    estimator = tokens.estimator(session.estimator)
+    return [redact.message(m, without, estimator) for m in found]
+
+
 def carried(session: Session, first: int, before: int) -> tuple[list[str], str | None]:
     """(texts of pinned messages in [first, before), the user's words that the message `before` goes on from).
 
@@ -244,7 +255,7 @@ def frame_body(session: Session, profile: ModelProfile, lim: trigger.Limits, mem
         {
             "model": session.model, "system": session.system, "tools": session.tools, "memory": memory,
             "memory_placement": session.memory_placement, "compact_tool": session.compact_tool, "arg_limit": lim.arg_limit,
-            "caching": profile.prompt_caching, "render_version": RENDER_VERSION,
+            "caching": profile.prompt_caching, "redact": session.limits.get("redact") or [], "render_version": RENDER_VERSION,
         }
     )  # fmt: skip
 
@@ -264,7 +275,7 @@ def frame(body: str) -> types.Frame:
     system = tuple(b for b in system if b.text.strip() or b.kind != "text")
     return types.Frame(
         model=data["model"], system=system, tools=tools, memory=types.blocks_of(data["memory"])[0] if data["memory"] else (),
-        system_as_text=as_text, memory_placement=data["memory_placement"], compact_tool=data["compact_tool"], arg_limit=data["arg_limit"], caching=data["caching"],
+        system_as_text=as_text, memory_placement=data["memory_placement"], compact_tool=data["compact_tool"], redact=tuple(data["redact"]), arg_limit=data["arg_limit"], caching=data["caching"],
         render_version=data["render_version"],
     )  # fmt: skip
 

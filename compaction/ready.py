@@ -20,7 +20,7 @@ def extract(
     factor = budget.factor(state)
     base = gather.latest_valid(state.session)
     start = base.kept_from or 0 if base else 0
-    messages = gather.messages(state.session, start, state.last_seq)
+    messages = gather.readable(state.session, start, state.last_seq)
     evictable = int(sum(m.tokens for m in messages) * factor)
     expected = trigger.expected_summary(evictable, at)
     goal = at.clear if target is None else min(target, at.clear)
@@ -54,7 +54,7 @@ def imported(state: gather.State, text: str, kept_from: int) -> Compaction:
     factor = budget.factor(state)
     at = budget.lines(state, state.session.fixed_tokens)
     base = gather.latest_valid(state.session, before=kept_from - 1)
-    evicted = gather.messages(state.session, base.kept_from or 0 if base else 0, kept_from - 1)
+    evicted = gather.readable(state.session, base.kept_from or 0 if base else 0, kept_from - 1)
     size, _, _ = budget.standing(state)
     moment = timezone.now()
     fields = summary.composed(state, base, evicted, kept_from, at, factor, text)

@@ -21,6 +21,7 @@ from compaction.engine.profiles import ModelProfile
 from compaction.models import Compaction
 from compaction.providers import extractive, registry
 from compaction.providers.base import Call, Provider, Reply
+from sessions_app import redaction
 from sessions_app.models import Session
 
 LEAST_S = 0.5  # a call with less time than this is not begun
@@ -180,15 +181,19 @@ def composed(
     """The record's fields that are made by code, not by the model."""
     session, estimate = state.session, state.estimator.estimate
     # What an earlier summary or ledger carried counts as the user's own: it was chosen once already.
-    earlier = identifiers.lines([*(base.identifiers_kept if base else ()), *identifiers.find(partial)])
+    without = redaction.of_limits(session.limits) or str
+    earlier = without(identifiers.lines([*(base.identifiers_kept if base else ()), *identifiers.find(partial)]))
     carried = [types.Message(0, "user", (types.Block.text_of(earlier),))] if earlier else []
     ledger = identifiers.ledger(
         [*carried, *evicted], text, limit_tokens=int(at.ledger / factor), estimate=estimate
     )
+    text = without(text)
     pins, asked = gather.carried(session, 0, kept_from)
+    state_of_tools = [(tool, without(given)) for tool, given in _tool_state(session, kept_from)]
     head = briefing.compose(
-        text, session_id=session.public_id, history_path=session.history_path, ledger=ledger.listed, pinned=pins, last_request=asked,
-        state=_tool_state(session, kept_from), limit_tokens=int(at.head / factor), estimate=estimate,
+        text, session_id=session.public_id, history_path=session.history_path, ledger=ledger.listed, pinned=list(map(without, pins)),
+        last_request=asked and without(asked),
+        state=state_of_tools, limit_tokens=int(at.head / factor), estimate=estimate,
     )  # fmt: skip
     return {
         "summary": text, "head": head, "head_tokens": tokens.message_tokens(state.estimator, (types.Block.text_of(head),)),

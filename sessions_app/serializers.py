@@ -7,6 +7,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from sessions_app import redaction
+
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # API.md rule 5
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")  # PROTOCOL R19
 MOST_TOKENS = 100_000_000
@@ -47,6 +49,12 @@ class Limits(KnownFields):
     redact = serializers.ListField(
         child=serializers.CharField(max_length=1000), required=False, max_length=20
     )
+
+    def validate_redact(self, value: list[str]) -> list[str]:
+        for index, pattern in enumerate(value):
+            if rule := redaction.fault(pattern):
+                raise serializers.ValidationError(f"pattern {index} {rule}")
+        return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in attrs.items() if v is not None or k == "precompute_frac"}

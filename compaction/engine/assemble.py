@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from compaction.engine import breakpoints, repair, sendable, truncate
+from compaction.engine import breakpoints, redact, repair, sendable, truncate
 from compaction.engine.tokens import Estimator, fixed_tokens, message_tokens
 from compaction.engine.types import Block, Frame, Head, Message, OutgoingRequest, Repair, View
 
@@ -153,13 +153,24 @@ def assemble(
     estimator: Estimator,
     where: str,
     stack: Sequence[Slot] = DEFAULT_STACK,
+    without: redact.Redact | None = None,
 ) -> Assembled:
     """The request that a view shows. The same arguments give the same bytes, whenever it is called.
 
-    `messages`: at least those that the view shows, by `seq`. Raises nothing: whether the result is valid is for
+    `messages`: at least those that the view shows, by `seq`; `without`: takes the frame's redacted patterns out of a text.
+    Raises nothing: whether the result is valid is for
     `validator.violations` to say.
     """
     frame = _plain(frame)
+    if without is not None:
+        frame = replace(
+            frame,
+            system=redact.blocks(frame.system, without),
+            tools=redact.blocks(frame.tools, without),
+            memory=redact.blocks(frame.memory, without),
+        )
+        head = Head(without(head.summary), without(head.dropped))
+        messages = [redact.message(m, without, estimator) for m in messages]
     draft = run(
         stack,
         Draft(frame, view, head, tuple(messages), estimator, where, system=frame.system, tools=frame.tools),

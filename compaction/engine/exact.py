@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
@@ -94,6 +94,17 @@ def with_member(raw: str, key: str, value: object) -> str:
     """The object's text with one more member at its end."""
     body = raw.rstrip()[:-1].rstrip()
     return f"{body}{'' if body.endswith('{') else ','}{json.dumps(key)}:{dumps(value)}}}"
+
+
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """The value with every string in it changed, but for the keys of objects."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [mapped(v, change) for v in value]
+    if isinstance(value, dict):
+        return {k: mapped(v, change) for k, v in value.items()}
+    return value
 
 
 def storable(value: object) -> bool:

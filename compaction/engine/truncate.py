@@ -97,7 +97,7 @@ def _shortened(block: Block, shorter: Any) -> dict[str, Any]:
     if block.kind == "text":
         data["text"] = shorter(block.text)
     elif block.kind == "tool_use":
-        data["input"] = _strings(data.get("input"), shorter)
+        data["input"] = exact.mapped(data.get("input"), shorter)
     else:
         content = data.get("content")
         if isinstance(content, str):
@@ -107,16 +107,6 @@ def _shortened(block: Block, shorter: Any) -> dict[str, Any]:
                 {**b, "text": shorter(b["text"])} if isinstance(b.get("text"), str) else b for b in content
             ]
     return data
-
-
-def _strings(value: Any, shorter: Any) -> Any:
-    if isinstance(value, str):
-        return shorter(value)
-    if isinstance(value, list):
-        return [_strings(v, shorter) for v in value]
-    if isinstance(value, dict):
-        return {k: _strings(v, shorter) for k, v in value.items()}
-    return value
 
 
 def _texts(message: Message) -> list[str]:

@@ -144,6 +144,7 @@ class Frame:
     system_as_text: bool = False
     memory_placement: Literal["system", "message"] = "system"
     compact_tool: bool = False  # the request offers `compact_conversation` (API rule 7)
+    redact: tuple[str, ...] = ()  # patterns whose matches never leave (API.md, `limits.redact`)
     arg_limit: int = 500  # tokens of a tool argument or result that truncation leaves whole
     caching: bool = True  # the provider takes cache breakpoints
     render_version: int = 1
