@@ -29,7 +29,7 @@ class Draft:
     system: tuple[Block, ...] = ()
     tools: tuple[Block, ...] = ()
     memory: tuple[Block, ...] = ()
-    truncated: int = 0
+    cuts: tuple[tuple[int, int], ...] = ()  # (seq, how many of its arguments, results and texts were cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,7 @@ def assemble(
         repairs += (
             Repair(None, "tools-missing R18", "definitions were added for tools that the history names"),
         )
+    shown = {m.seq for m in draft.messages}
     request = OutgoingRequest(
         model=frame.model,
         max_tokens=max_tokens,
@@ -193,7 +194,7 @@ def assemble(
         memory=draft.memory,
         system_as_text=frame.system_as_text,
         repairs=repairs,
-        truncated=draft.truncated,
+        truncated=sum(count for seq, count in draft.cuts if seq in shown),
     )
     weight = fixed_tokens(estimator, draft.system, tools, draft.memory) + sum(
         m.tokens for m in draft.messages
@@ -214,7 +215,6 @@ def _plain(frame: Frame) -> Frame:
 
 
 def _each(draft: Draft, change: Callable[[Message], tuple[Message, int]]) -> Draft:
-    changed = [change(m) for m in draft.messages]
-    return replace(
-        draft, messages=tuple(m for m, _ in changed), truncated=draft.truncated + sum(n for _, n in changed)
-    )
+    changed = [(m.seq, *change(m)) for m in draft.messages]
+    cuts = tuple((seq, count) for seq, _, count in changed if count)
+    return replace(draft, messages=tuple(m for _, m, _ in changed), cuts=draft.cuts + cuts)

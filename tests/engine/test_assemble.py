@@ -292,9 +292,11 @@ def test_the_same_arguments_give_the_same_bytes() -> None:
     assert one.request.body() == two.request.body()
 
 
-def test_messages_outside_the_view_change_nothing() -> None:
-    view = View("c", kept_from=3, first_seq=3)
+@pytest.mark.parametrize("limit", [0, 100])
+def test_messages_outside_the_view_change_nothing_not_even_the_count_of_cuts(limit: int) -> None:
+    view = View("c", kept_from=3, first_seq=3, args_cut_before=5, block_limit=limit)
     messages = weighed(LOOP)
+    assert show(messages, view=view).request.truncated == 0
     assert show(messages, view=view).request == show(messages[3:], view=view).request
 
 
