@@ -14,9 +14,14 @@ from compaction.models import Compaction, Turn
 def view_of(turn: Turn) -> types.View:
     """The view that a turn shows."""
     return types.View(
-        str(turn.compaction_id) if turn.compaction_id else None, turn.kept_from, turn.first_seq, turn.args_cut_before,
-        turn.block_limit, turn.last_seq,
-    )  # fmt: skip
+        compaction=str(turn.compaction_id) if turn.compaction_id else None,
+        kept_from=turn.kept_from,
+        first_seq=turn.first_seq,
+        args_cut_before=turn.args_cut_before,
+        block_limit=turn.block_limit,
+        thinking_cut_before=turn.thinking_stripped_to or 0,
+        last_seq=turn.last_seq,
+    )
 
 
 def anchor(state: gather.State, view: types.View | None) -> tokens.Anchor | None:
@@ -62,9 +67,7 @@ def of(state: gather.State) -> types.Budget:
 
 
 def as_budget(state: gather.State, at: trigger.Lines, size: int, source: types.Source) -> types.Budget:
-    return types.Budget(
-        size, state.limits.window, at.trigger, at.precompute, source
-    )
+    return types.Budget(size, state.limits.window, at.trigger, at.precompute, source)
 
 
 def after_swap(state: gather.State, kept_from: int, head_tokens: int) -> int:

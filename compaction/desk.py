@@ -73,7 +73,7 @@ class Desk:
         return replace(shown, size=size, source="provider" if view == shown.view else "estimate")
 
     def head(self, view: types.View) -> types.Head:
-        key = replace(view, args_cut_before=0, last_seq=0)
+        key = replace(view, args_cut_before=0, thinking_cut_before=0, last_seq=0)
         if key not in self.heads:
             self.heads[key] = head(self.session, view)
         return self.heads[key]
@@ -140,7 +140,16 @@ def swap_in(desk: Desk, shown: Shown, candidate: Compaction) -> Shown:
     kept_from = candidate.kept_from or 0
     first = max(kept_from, shown.view.first_seq)
     before = max(shown.view.args_cut_before, _old_before(desk, first))
-    return desk.show(types.View(str(candidate.pk), kept_from, first, before, 0, shown.view.last_seq))
+    return desk.show(
+        replace(
+            shown.view,
+            compaction=str(candidate.pk),
+            kept_from=kept_from,
+            first_seq=first,
+            args_cut_before=before,
+            block_limit=0,
+        )
+    )
 
 
 def drop(desk: Desk, shown: Shown, target: int, *, best_effort: bool = False) -> Shown:

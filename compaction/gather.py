@@ -75,15 +75,21 @@ class State:
             best = self.candidate
             kept_from = best.kept_from or 0 if best else 0
             return types.View(
-                str(best.pk) if best else None, kept_from, kept_from, last.args_cut_before, 0, self.last_seq
+                compaction=str(best.pk) if best else None,
+                kept_from=kept_from,
+                first_seq=kept_from,
+                args_cut_before=last.args_cut_before,
+                thinking_cut_before=last.thinking_stripped_to or 0,
+                last_seq=self.last_seq,
             )
         return types.View(
-            str(last.compaction_id) if last.compaction_id else None,
-            last.kept_from,
-            last.first_seq,
-            last.args_cut_before,
-            last.block_limit,
-            self.last_seq,
+            compaction=str(last.compaction_id) if last.compaction_id else None,
+            kept_from=last.kept_from,
+            first_seq=last.first_seq,
+            args_cut_before=last.args_cut_before,
+            block_limit=last.block_limit,
+            thinking_cut_before=last.thinking_stripped_to or 0,
+            last_seq=self.last_seq,
         )
 
 

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 
 from compaction import budget, compact, counting, gather, jobs, ready
 from compaction.desk import Desk, Shown, drop, newer, open_desk, swap_in, truncated
-from compaction.engine import cut, repair, trigger, types, validator
+from compaction.engine import cut, repair, thinking, trigger, types, validator
 from compaction.engine.errors import InvalidRequest, NothingToAnswer, NothingToSend, ResultsMissing
 from compaction.engine.trigger import Action
 from compaction.models import Compaction, Turn
@@ -157,7 +157,8 @@ def store(desk: Desk, shown: Shown, *, deferred: bool = False, rung: str | None 
     values: dict[str, object] = {
         "frame": gather.stored_frame(state.session, desk.frame_body, last),
         "compaction_id": shown.view.compaction, "kept_from": shown.view.kept_from, "first_seq": shown.view.first_seq,
-        "args_cut_before": shown.view.args_cut_before, "block_limit": shown.view.block_limit, "last_seq": shown.view.last_seq,
+        "args_cut_before": shown.view.args_cut_before, "block_limit": shown.view.block_limit, "thinking_stripped_to": shown.view.thinking_cut_before or None,
+        "sent_digest": thinking.sent_digest(shown.request), "last_seq": shown.view.last_seq,
         "max_tokens": shown.request.max_tokens, "digest": types.digest_of(body), "elements": len(elements),
         "elements_digest": chain(elements), "estimated_tokens": shown.tokens, "input_tokens": shown.size,
         "counted_tokens": shown.size if shown.source == "provider" else None,

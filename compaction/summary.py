@@ -182,7 +182,9 @@ def composed(
     session, estimate = state.session, state.estimator.estimate
     # What an earlier summary or ledger carried counts as the user's own: it was chosen once already.
     without = redaction.of_limits(session.limits) or str
-    earlier = without(identifiers.lines([*(base.identifiers_kept if base else ()), *identifiers.find(partial)]))
+    earlier = without(
+        identifiers.lines([*(base.identifiers_kept if base else ()), *identifiers.find(partial)])
+    )
     carried = [types.Message(0, "user", (types.Block.text_of(earlier),))] if earlier else []
     ledger = identifiers.ledger(
         [*carried, *evicted], text, limit_tokens=int(at.ledger / factor), estimate=estimate

@@ -67,7 +67,7 @@ def complete(
                 raise Conflict(f"turn {number} is {turn.status} already, by another answer", turn=number)
             told = turn.attempts[-1]
             return Closed(turn, told["seq"], tuple(told["warnings"]))
-        stored = append.append(session, [message], produced_on=turn.elements_digest)
+        stored = append.append(session, [message], produced_on=turn.sent_digest)
         seq = stored.rows[0].seq
         warnings = [exact.stored_form(f"{w.rule}: {w.detail}") for w in stored.warnings]
         if seq != turn.last_seq + 1:

@@ -180,7 +180,7 @@ def appended(
         turn = turns.open_turn(session)
         stored = append.append(
             session, messages, expected_seq=expected_seq,
-            produced_on=turn.elements_digest if turn else "", produced_at=turn.last_seq + 1 if turn else -1,
+            produced_on=turn.sent_digest if turn else "", produced_at=turn.last_seq + 1 if turn else -1,
         )  # fmt: skip
         turns.close_by_append(session, turn, stored.rows)
         turns.note_compact_tool(session, stored.rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from compaction.engine import breakpoints, redact, repair, sendable, truncate
+from compaction.engine import breakpoints, redact, repair, sendable, thinking, truncate
 from compaction.engine.tokens import Estimator, fixed_tokens, message_tokens
 from compaction.engine.types import Block, Frame, Head, Message, OutgoingRequest, Repair, View
 
@@ -43,10 +43,12 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """The request and its weight in base units (images by their own weights, cut messages as they are shown)."""
+    """The request, its weight in base units (images by their own weights, cut messages as they are shown), and the view
+    that it shows: the given one, with as much thinking left out as had to be."""
 
     request: OutgoingRequest
     tokens: int
+    view: View
 
 
 def run(stack: Sequence[Slot], draft: Draft) -> Draft:
@@ -133,11 +135,22 @@ def memory(draft: Draft) -> Draft:
     return replace(draft, messages=(*draft.messages[:newest], heavier, *draft.messages[newest + 1 :]))
 
 
+def bound_thinking(draft: Draft) -> Draft:
+    """Thinking that was bound to something else is left out (PROTOCOL R43)."""
+
+    def bare(message: Message) -> Message:
+        return thinking.without_thinking(message, draft.estimator)
+
+    before = draft.view.thinking_cut_before
+    return replace(draft, messages=tuple(bare(m) if m.seq < before else m for m in draft.messages))
+
+
 TRUNCATION = Slot("truncation", truncation)
+THINKING = Slot("thinking", bound_thinking)
 DEFAULT_STACK: tuple[Slot, ...] = (
     Slot("offload_previews", offload_previews),
     Slot("sub_agents", sub_agents),
-    Slot("summarization", summarization, inner=(TRUNCATION,)),
+    Slot("summarization", summarization, inner=(TRUNCATION, THINKING)),
     Slot("prompt_cache", prompt_cache),
     Slot("memory", memory),
 )
@@ -201,7 +214,7 @@ def assemble(
     )
     if draft.lead:
         weight += message_tokens(estimator, draft.lead)
-    return Assembled(request, weight)
+    return Assembled(request, weight, view)
 
 
 def _plain(frame: Frame) -> Frame:

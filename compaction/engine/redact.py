@@ -14,7 +14,9 @@ from compaction.engine.tokens import Estimator, message_tokens
 from compaction.engine.types import THINKING, Block, Message
 
 Redact = Callable[[str], str]
-STRUCTURE = frozenset({"type", "id", "name", "tool_use_id", "media_type", "signature", "data", "cache_control"})
+STRUCTURE = frozenset(
+    {"type", "id", "name", "tool_use_id", "media_type", "signature", "data", "cache_control"}
+)
 
 
 def message(whole: Message, redact: Redact, estimator: Estimator) -> Message:

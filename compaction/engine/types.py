@@ -107,6 +107,7 @@ class View:
     `kept_from`: first message after those that the summary stands for (0: no summary). `first_seq`: first message
     shown; [kept_from, first_seq) was dropped mechanically. `args_cut_before`: older messages have large tool
     arguments and results cut. `block_limit`: blocks over so many tokens are shown as previews (0: none).
+    `thinking_cut_before`: older messages are shown without their thinking, which was bound to something else.
     """
 
     compaction: str | None = None
@@ -114,6 +115,7 @@ class View:
     first_seq: int = 0
     args_cut_before: int = 0
     block_limit: int = 0
+    thinking_cut_before: int = 0
     last_seq: int = -1
 
 
@@ -143,6 +145,7 @@ class Frame:
     memory: tuple[Block, ...] = ()
     system_as_text: bool = False
     memory_placement: Literal["system", "message"] = "system"
+    binds_thinking: bool = False  # thinking is valid only after what it was produced on (PROTOCOL R43)
     compact_tool: bool = False  # the request offers `compact_conversation` (API rule 7)
     redact: tuple[str, ...] = ()  # patterns whose matches never leave (API.md, `limits.redact`)
     arg_limit: int = 500  # tokens of a tool argument or result that truncation leaves whole

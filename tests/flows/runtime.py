@@ -4,7 +4,7 @@ import contextlib
 import json
 from typing import Any
 
-from compaction import call, compact, jobs, outgoing, tasks, turns
+from compaction import compact, jobs, ladder, outgoing, tasks, turns
 from compaction.models import Compaction, Turn
 from sessions_app import append, views
 from sessions_app.models import Message, Session
@@ -100,11 +100,10 @@ class Runtime:
         self.clock.move(TURN_S)
         return closed
 
-    def overflow(self, number: int | None = None) -> call.Climbed:
+    def overflow(self, number: int | None = None) -> ladder.Climbed:
         with self.committing():
-            climbed = call.overflow(
-                self.session, number or max(self.sent), {"status": 400, "type": "invalid_request_error"}
-            )
+            refusal = ladder.reported({"status": 400, "type": "invalid_request_error", "message": "prompt is too long"})
+            climbed = ladder.climb(self.session, number or max(self.sent), refusal)
         if climbed.built is not None:
             self._keep(climbed.built)
         return climbed
