@@ -20,8 +20,14 @@ def view_of(turn: Turn) -> types.View:
         args_cut_before=turn.args_cut_before,
         block_limit=turn.block_limit,
         thinking_cut_before=turn.thinking_stripped_to or 0,
+        memories=gather.memories_of(turn),
         last_seq=turn.last_seq,
     )
+
+
+def same_view(turn: Turn, view: types.View) -> bool:
+    """Whether a turn shows the same messages in the same form, but for its end and its memory."""
+    return replace(view_of(turn), memories=view.memories, last_seq=view.last_seq) == view
 
 
 def anchor(state: gather.State, view: types.View | None) -> tokens.Anchor | None:
@@ -29,7 +35,7 @@ def anchor(state: gather.State, view: types.View | None) -> tokens.Anchor | None
     turn = state.reported
     if turn is None:
         return None
-    same = view is not None and replace(view_of(turn), last_seq=view.last_seq) == view
+    same = view is not None and same_view(turn, view)
     return tokens.Anchor(gather.reported_tokens(turn), turn.estimated_tokens, same)
 
 
@@ -80,7 +86,7 @@ def _standing(state: gather.State) -> tuple[int, trigger.Lines, types.View, type
     view = state.view()
     last = state.last
     fixed = state.session.fixed_tokens
-    if last is not None and replace(view_of(last), last_seq=view.last_seq) == view:
+    if last is not None and same_view(last, view):
         estimated = (
             last.estimated_tokens + state.through - gather.weight_before(state.session, last.last_seq + 1)
         )

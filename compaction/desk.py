@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -40,6 +40,7 @@ class Desk:
     lines: trigger.Lines
     pool: list[types.Message] = field(default_factory=list)
     heads: dict[types.View, types.Head] = field(default_factory=dict)
+    memories: dict[str, tuple[types.Block, ...]] = field(default_factory=dict)  # by frame digest
     waited_s: float = 0.0
     counted: tuple[types.View, tokens.Anchor] | None = None  # a view of this build that the provider counted
 
@@ -58,10 +59,34 @@ class Desk:
         return [m for m in self.pool if m.seq >= first]
 
     def show(self, view: types.View) -> Shown:
+        view = self._placed(view)
         assembled = render(
-            self.session, self.frame, view, self.messages(view.first_seq), self.head(view), self.max_tokens
+            self.session,
+            self.frame,
+            view,
+            self.messages(view.first_seq),
+            self.head(view),
+            self.max_tokens,
+            self.memories,
         )
-        return self.sized(Shown(view, assembled.request, assembled.tokens, 0, "estimate"))
+        return self.sized(Shown(assembled.view, assembled.request, assembled.tokens, 0, "estimate"))
+
+    def _placed(self, view: types.View) -> types.View:
+        """The view with memory within its messages: where it stands already, or in the newest user message when it is new
+        or was evicted."""
+        if self.frame.memory_placement == "system":
+            return replace(view, memories=())
+        kept = tuple((seq, name) for seq, name in view.memories if seq >= view.first_seq)
+        own = types.digest_of(self.frame_body)
+        self.memories.setdefault(own, self.frame.memory)
+        if missing := [name for _, name in kept if name not in self.memories]:
+            self.memories |= gather.memory_blocks(self.session, missing)
+        if self.frame.memory and (not kept or self.memories[kept[-1][1]] != self.frame.memory):
+            shown = [
+                m.seq for m in self.messages(view.first_seq) if m.role == "user" and m.seq <= view.last_seq
+            ]
+            kept = (*(k for k in kept if k[0] != shown[-1]), (shown[-1], own)) if shown else kept
+        return replace(view, memories=kept)
 
     def sized(self, shown: Shown) -> Shown:
         """The same with its size: by the provider's count where there is one, else by the last usage or the estimate."""
@@ -73,7 +98,7 @@ class Desk:
         return replace(shown, size=size, source="provider" if view == shown.view else "estimate")
 
     def head(self, view: types.View) -> types.Head:
-        key = replace(view, args_cut_before=0, thinking_cut_before=0, last_seq=0)
+        key = replace(view, args_cut_before=0, thinking_cut_before=0, memories=(), last_seq=0)
         if key not in self.heads:
             self.heads[key] = head(self.session, view)
         return self.heads[key]
@@ -219,6 +244,7 @@ def render(
     messages: Sequence[types.Message],
     top: types.Head,
     max_tokens: int,
+    memories: Mapping[str, tuple[types.Block, ...]],
 ) -> assemble.Assembled:
     return assemble.assemble(
         frame,
@@ -228,6 +254,7 @@ def render(
         max_tokens=max_tokens,
         estimator=tokens.estimator(session.estimator),
         where=session.history_path,
+        memories=memories,
         without=redaction.of(frame.redact),
     )
 
@@ -236,7 +263,7 @@ def rebuild(turn: Turn) -> str:
     """The text of the request as the turn last sent it, from the records (API.md, `turns/{n}/request/`)."""
     view = budget.view_of(turn)
     messages = gather.messages(turn.session, view.first_seq, view.last_seq)
-    assembled = render(
-        turn.session, gather.frame(turn.frame.body), view, messages, head(turn.session, view), turn.max_tokens
-    )
+    memories = gather.memory_blocks(turn.session, [name for _, name in view.memories])
+    frame, top = gather.frame(turn.frame.body), head(turn.session, view)
+    assembled = render(turn.session, frame, view, messages, top, turn.max_tokens, memories)
     return assembled.request.body()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -80,6 +80,7 @@ class State:
                 first_seq=kept_from,
                 args_cut_before=last.args_cut_before,
                 thinking_cut_before=last.thinking_stripped_to or 0,
+                memories=memories_of(last),
                 last_seq=self.last_seq,
             )
         return types.View(
@@ -89,6 +90,7 @@ class State:
             args_cut_before=last.args_cut_before,
             block_limit=last.block_limit,
             thinking_cut_before=last.thinking_stripped_to or 0,
+            memories=memories_of(last),
             last_seq=self.last_seq,
         )
 
@@ -115,6 +117,17 @@ def state(session: Session, max_tokens: int | None = None) -> State:
         through=newest["tokens_through"] if newest else 0,
         last_asks=bool(newest and newest["asks"]),
     )
+
+
+def memories_of(turn: Turn) -> tuple[tuple[int, str], ...]:
+    """Where a turn shows memory within its messages: (seq, digest of the frame that holds the blocks)."""
+    return tuple((seq, digest) for seq, digest in turn.memories)
+
+
+def memory_blocks(session: Session, digests: Collection[str]) -> dict[str, tuple[types.Block, ...]]:
+    """The memory blocks of stored frames, by digest."""
+    rows = Frame.objects.filter(project_id=session.project_id, digest__in=digests) if digests else ()
+    return {row.digest: frame(row.body).memory for row in rows}
 
 
 def reported_tokens(turn: Turn) -> int:
@@ -261,7 +274,7 @@ def frame_body(session: Session, profile: ModelProfile, lim: trigger.Limits, mem
         {
             "model": session.model, "system": session.system, "tools": session.tools, "memory": memory,
             "memory_placement": session.memory_placement, "compact_tool": session.compact_tool, "arg_limit": lim.arg_limit,
-            "caching": profile.prompt_caching, "redact": session.limits.get("redact") or [], "render_version": RENDER_VERSION,
+            "caching": profile.prompt_caching, "binds_thinking": profile.binds_thinking, "redact": session.limits.get("redact") or [], "render_version": RENDER_VERSION,
         }
     )  # fmt: skip
 
@@ -281,7 +294,7 @@ def frame(body: str) -> types.Frame:
     system = tuple(b for b in system if b.text.strip() or b.kind != "text")
     return types.Frame(
         model=data["model"], system=system, tools=tools, memory=types.blocks_of(data["memory"])[0] if data["memory"] else (),
-        system_as_text=as_text, memory_placement=data["memory_placement"], compact_tool=data["compact_tool"], redact=tuple(data["redact"]), arg_limit=data["arg_limit"], caching=data["caching"],
+        system_as_text=as_text, memory_placement=data["memory_placement"], compact_tool=data["compact_tool"], redact=tuple(data["redact"]), binds_thinking=data["binds_thinking"], arg_limit=data["arg_limit"], caching=data["caching"],
         render_version=data["render_version"],
     )  # fmt: skip
 

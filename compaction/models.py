@@ -58,6 +58,9 @@ class Turn(models.Model):
     block_limit = models.PositiveIntegerField(default=0)
     thinking_stripped_from = models.PositiveIntegerField(null=True, blank=True)
     thinking_stripped_to = models.PositiveIntegerField(null=True, blank=True)
+    memories = models.JSONField(
+        default=list, blank=True, help_text="Where memory stands within the messages: [seq, digest of its frame]."
+    )
     last_seq = models.IntegerField()
     # as sent
     max_tokens = models.PositiveIntegerField()

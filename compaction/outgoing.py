@@ -157,7 +157,7 @@ def store(desk: Desk, shown: Shown, *, deferred: bool = False, rung: str | None 
     values: dict[str, object] = {
         "frame": gather.stored_frame(state.session, desk.frame_body, last),
         "compaction_id": shown.view.compaction, "kept_from": shown.view.kept_from, "first_seq": shown.view.first_seq,
-        "args_cut_before": shown.view.args_cut_before, "block_limit": shown.view.block_limit, "thinking_stripped_to": shown.view.thinking_cut_before or None,
+        "args_cut_before": shown.view.args_cut_before, "block_limit": shown.view.block_limit, "thinking_stripped_to": shown.view.thinking_cut_before or None, "memories": [list(m) for m in shown.view.memories],
         "sent_digest": thinking.sent_digest(shown.request), "last_seq": shown.view.last_seq,
         "max_tokens": shown.request.max_tokens, "digest": types.digest_of(body), "elements": len(elements),
         "elements_digest": chain(elements), "estimated_tokens": shown.tokens, "input_tokens": shown.size,

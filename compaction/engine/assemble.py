@@ -7,8 +7,8 @@ of the stack restores plain behaviour (SPEC N6). Repair is the last step, over t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from compaction.engine import breakpoints, redact, repair, sendable, thinking, truncate
 from compaction.engine.tokens import Estimator, fixed_tokens, message_tokens
@@ -29,6 +29,7 @@ class Draft:
     system: tuple[Block, ...] = ()
     tools: tuple[Block, ...] = ()
     memory: tuple[Block, ...] = ()
+    memories: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     cuts: tuple[tuple[int, int], ...] = ()  # (seq, how many of its arguments, results and texts were cut)
 
 
@@ -72,9 +73,15 @@ def sub_agents(draft: Draft) -> Draft:
 
 
 def summarization(draft: Draft) -> Draft:
-    """One summary stands for everything before `kept_from`; what was dropped mechanically is left out."""
-    start = max(draft.view.kept_from, draft.view.first_seq)
-    shown = tuple(m for m in draft.messages if start <= m.seq <= draft.view.last_seq)
+    """One summary stands for everything before `kept_from`; what was dropped mechanically is left out, and so is thinking
+    that was bound to something else (PROTOCOL R43)."""
+    view = draft.view
+    start = max(view.kept_from, view.first_seq)
+    shown = tuple(
+        thinking.without_thinking(m, draft.estimator) if m.seq < view.thinking_cut_before else m
+        for m in draft.messages
+        if start <= m.seq <= view.last_seq
+    )
     return replace(draft, messages=shown, lead=draft.head.blocks)
 
 
@@ -114,43 +121,33 @@ def prompt_cache(draft: Draft) -> Draft:
 def memory(draft: Draft) -> Draft:
     """Memory blocks come after the breakpoint, so that changing them leaves tools and system cached.
 
-    In `system` a change still costs the cache of every message; placed in the newest user message, after its tool
-    results, it costs that message alone.
+    In `system` a change still costs the cache of every message; placed in the user message that was the newest when it
+    changed, after its tool results, it costs none. Without such a message it goes to `system` all the same.
     """
-    frame = draft.frame
-    newest = next(
-        (i for i in range(len(draft.messages) - 1, -1, -1) if draft.messages[i].role == "user"), None
+    if draft.frame.memory_placement == "system" or not draft.view.memories:
+        return replace(draft, memory=draft.frame.memory)
+    placed = {seq: draft.memories[name] for seq, name in draft.view.memories if name in draft.memories}
+    return replace(
+        draft, messages=tuple(_remembering(m, placed.get(m.seq, ()), draft) for m in draft.messages)
     )
-    if frame.memory_placement == "system" or newest is None or not frame.memory:
-        return replace(draft, memory=frame.memory)
-    message = draft.messages[newest]
+
+
+def _remembering(message: Message, blocks: tuple[Block, ...], draft: Draft) -> Message:
+    """The user message with memory after its tool results, before its own words."""
+    if not blocks:
+        return message
     at = max((i + 1 for i, b in enumerate(message.blocks) if b.kind == "tool_result"), default=0)
-    blocks = (*message.blocks[:at], *frame.memory, *message.blocks[at:])
-    heavier = replace(
-        message,
-        blocks=blocks,
-        as_text=False,
-        tokens=message.tokens + fixed_tokens(draft.estimator, frame.memory, ()),
+    weight = message.tokens + fixed_tokens(draft.estimator, blocks, ())
+    return replace(
+        message, blocks=(*message.blocks[:at], *blocks, *message.blocks[at:]), as_text=False, tokens=weight
     )
-    return replace(draft, messages=(*draft.messages[:newest], heavier, *draft.messages[newest + 1 :]))
-
-
-def bound_thinking(draft: Draft) -> Draft:
-    """Thinking that was bound to something else is left out (PROTOCOL R43)."""
-
-    def bare(message: Message) -> Message:
-        return thinking.without_thinking(message, draft.estimator)
-
-    before = draft.view.thinking_cut_before
-    return replace(draft, messages=tuple(bare(m) if m.seq < before else m for m in draft.messages))
 
 
 TRUNCATION = Slot("truncation", truncation)
-THINKING = Slot("thinking", bound_thinking)
 DEFAULT_STACK: tuple[Slot, ...] = (
     Slot("offload_previews", offload_previews),
     Slot("sub_agents", sub_agents),
-    Slot("summarization", summarization, inner=(TRUNCATION, THINKING)),
+    Slot("summarization", summarization, inner=(TRUNCATION,)),
     Slot("prompt_cache", prompt_cache),
     Slot("memory", memory),
 )
@@ -167,11 +164,12 @@ def assemble(
     where: str,
     stack: Sequence[Slot] = DEFAULT_STACK,
     without: redact.Redact | None = None,
+    memories: Mapping[str, tuple[Block, ...]] | None = None,
 ) -> Assembled:
     """The request that a view shows. The same arguments give the same bytes, whenever it is called.
 
-    `messages`: at least those that the view shows, by `seq`; `without`: takes the frame's redacted patterns out of a text.
-    Raises nothing: whether the result is valid is for
+    `messages`: at least those that the view shows, by `seq`; `without`: takes the frame's redacted patterns out of a
+    text; `memories`: the blocks that the view names. Raises nothing: whether the result is valid is for
     `validator.violations` to say.
     """
     frame = _plain(frame)
@@ -184,9 +182,45 @@ def assemble(
         )
         head = Head(without(head.summary), without(head.dropped))
         messages = [redact.message(m, without, estimator) for m in messages]
+        memories = {name: redact.blocks(blocks, without) for name, blocks in (memories or {}).items()}
+    assembled = _assembled(frame, view, head, messages, max_tokens, estimator, where, stack, memories or {})
+    while (
+        frame.binds_thinking
+    ):  # what is left out changes nothing that other thinking is bound to, so this ends
+        before = thinking.cut_before(assembled.request, {m.seq: m.produced_on for m in messages})
+        if before <= view.thinking_cut_before:
+            break
+        view = replace(view, thinking_cut_before=before)
+        assembled = _assembled(
+            frame, view, head, messages, max_tokens, estimator, where, stack, memories or {}
+        )
+    return assembled
+
+
+def _assembled(
+    frame: Frame,
+    view: View,
+    head: Head,
+    messages: Sequence[Message],
+    max_tokens: int,
+    estimator: Estimator,
+    where: str,
+    stack: Sequence[Slot],
+    memories: Mapping[str, tuple[Block, ...]],
+) -> Assembled:
     draft = run(
         stack,
-        Draft(frame, view, head, tuple(messages), estimator, where, system=frame.system, tools=frame.tools),
+        Draft(
+            frame,
+            view,
+            head,
+            tuple(messages),
+            estimator,
+            where,
+            system=frame.system,
+            tools=frame.tools,
+            memories=memories,
+        ),
     )
     outgoing, repairs = repair.repair(
         draft.messages, lead=draft.lead, compact_tool=frame.compact_tool, close=True

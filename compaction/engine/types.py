@@ -108,6 +108,8 @@ class View:
     shown; [kept_from, first_seq) was dropped mechanically. `args_cut_before`: older messages have large tool
     arguments and results cut. `block_limit`: blocks over so many tokens are shown as previews (0: none).
     `thinking_cut_before`: older messages are shown without their thinking, which was bound to something else.
+    `memories`: where memory stands within the messages (seq, name of its blocks): it stays there, so that a change of
+    it costs no earlier message its cache.
     """
 
     compaction: str | None = None
@@ -116,6 +118,7 @@ class View:
     args_cut_before: int = 0
     block_limit: int = 0
     thinking_cut_before: int = 0
+    memories: tuple[tuple[int, str], ...] = ()
     last_seq: int = -1
 
 

@@ -21,6 +21,7 @@ class ScriptedProvider:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.counts: list[Call] = []
         self._queue: deque[Reply | ProviderFailed] = deque()
         self.during: Callable[[Call], None] | None = None
         self.counted: int | None = None
@@ -30,6 +31,7 @@ class ScriptedProvider:
 
     def reset(self) -> None:
         self.calls.clear()
+        self.counts.clear()
         self._queue.clear()
         self.during = None
         self.counted = None
@@ -63,7 +65,7 @@ class ScriptedProvider:
         return reply
 
     def count(self, call: Call) -> int:
-        self.calls.append(call)
+        self.counts.append(call)
         if self.counted is None:
             raise ProviderFailed("the scripted provider counts nothing", kind="no-count")
         return self.counted

@@ -37,17 +37,21 @@ def show(
     view: View | None = None,
     head: Head | None = None,
     stack: tuple[Slot, ...] = DEFAULT_STACK,
+    remembered_at: int | None = None,
 ) -> assemble.Assembled:
     last = messages[-1].seq if messages else -1
     return assemble.assemble(
         frame,
-        replace(view or View(), last_seq=last),
+        replace(
+            view or View(), last_seq=last, memories=() if remembered_at is None else ((remembered_at, "now"),)
+        ),
         head or Head(),
         messages,
         max_tokens=500,
         estimator=ESTIMATOR,
         where=WHERE,
         stack=stack,
+        memories={"now": frame.memory},
     )
 
 
@@ -199,7 +203,7 @@ def test_memory_in_system_comes_after_the_breakpoint() -> None:
 def test_memory_in_the_message_stands_after_the_newest_results_and_before_the_words() -> None:
     frame = replace(FRAME, memory=(NOTE,), memory_placement="message")
     said = [*LOOP[:4], user(result("b", "short"), "hurry up")]
-    made = show(weighed(said), frame=frame)
+    made = show(weighed(said), frame=frame, remembered_at=4)
     assert made.request.memory == ()
     assert [b.kind for b in made.request.messages[-1].blocks] == ["tool_result", "text", "text"]
     assert made.request.messages[-1].blocks[1].text == "It is Monday."
@@ -208,7 +212,7 @@ def test_memory_in_the_message_stands_after_the_newest_results_and_before_the_wo
 
 def test_memory_in_the_message_turns_a_bare_string_into_blocks() -> None:
     frame = replace(FRAME, memory=(NOTE,), memory_placement="message")
-    made = show(weighed([user("go")]), frame=frame)
+    made = show(weighed([user("go")]), frame=frame, remembered_at=0)
     assert [b.text for b in made.request.messages[0].blocks] == ["It is Monday.", "go"]
     assert made.tokens == show(weighed([user("go")])).tokens + tokens.fixed_tokens(ESTIMATOR, (NOTE,), ())
 
@@ -320,7 +324,12 @@ def test_the_weight_is_that_of_the_request_as_it_is_sent() -> None:
     for made in (
         show(weighed(LOOP), frame=frame),
         show(weighed(LOOP), frame=frame, view=view, head=Head("summary", "left out")),
-        show(weighed(LOOP), frame=replace(frame, memory_placement="message"), view=View(block_limit=100)),
+        show(
+            weighed(LOOP),
+            frame=replace(frame, memory_placement="message"),
+            view=View(block_limit=100),
+            remembered_at=2,
+        ),
     ):
         assert made.tokens == ESTIMATOR.estimate_request(made.request)
 

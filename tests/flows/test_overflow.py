@@ -40,7 +40,7 @@ def test_overflow_compaction_overflow_truncation_success(open_turn, provider):
     refused = [a for a in turn.attempts if a["outcome"] == "overflow"]
     assert [(a["rung"], a["outcome"], a["status"]) for a in refused] == [
         ("first", "overflow", 400),
-        ("overflow", "overflow", "400"),
+        ("overflow", "overflow", 400),
     ]
     assert [c.reason for c in runtime.compactions()] == ["overflow"]  # truncation writes no compaction
     assert runtime.fresh().compactions == 1
