@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import sys
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -10,6 +12,7 @@ from django.utils import timezone as django_timezone
 from compaction import jobs
 from compaction.engine import tokens, types
 from compaction.providers import scripted
+from compaction.providers.base import Capabilities
 from sessions_app.models import Project, Session
 from tests.flows.runtime import Runtime
 
@@ -39,6 +42,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+class Watch:
+    """Stands for the module `time` in the flows: only a sleep takes time, for the clock too, and what a test adds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.now, self.clock = 0.0, clock
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.clock.move(seconds)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Watch:
+    watch = Watch(clock)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("compaction.") and getattr(module, "time", None) is time:
+            monkeypatch.setattr(module, "time", watch)
+    return watch
+
+
 @pytest.fixture(autouse=True)
 def bell(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of the jobs that the worker was rung for, in order; the broker is not there."""
@@ -48,9 +74,12 @@ def bell(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def provider():
-    """The scripted summarizer, with nothing to play."""
+def provider(monkeypatch):
+    """The scripted summarizer, with nothing to play. It counts no tokens, so that every call is a summary."""
     scripted.provider.reset()
+    monkeypatch.setattr(
+        scripted.provider, "capabilities", Capabilities(prompt_caching=True, counts_tokens=False)
+    )
     yield scripted.provider
     scripted.provider.reset()
 

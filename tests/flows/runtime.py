@@ -102,7 +102,9 @@ class Runtime:
 
     def overflow(self, number: int | None = None) -> ladder.Climbed:
         with self.committing():
-            refusal = ladder.reported({"status": 400, "type": "invalid_request_error", "message": "prompt is too long"})
+            refusal = ladder.reported(
+                {"status": 400, "type": "invalid_request_error", "message": "prompt is too long"}
+            )
             climbed = ladder.climb(self.session, number or max(self.sent), refusal)
         if climbed.built is not None:
             self._keep(climbed.built)

@@ -1,9 +1,6 @@
 """The summary is written before it is needed (SPEC F15): asked for at one line, swapped in at the next, and what happens
 when it is not there in time (DESIGN 5, At the trigger)."""
 
-import sys
-import time
-
 import pytest
 from django.db import IntegrityError, transaction
 
@@ -98,31 +95,9 @@ def test_nothing_ready_is_compacted_at_once_within_max_wait(start, provider):
     assert 0 < call.timeout_s <= 7
 
 
-class Watch:
-    """Stands for the module `time` in the flow: only a call of the provider or a sleep takes time."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    @classmethod
-    def instead_of_time(cls, monkeypatch):
-        watch = cls()
-        for name, module in list(sys.modules.items()):
-            if name.startswith("compaction.") and getattr(module, "time", None) is time:
-                monkeypatch.setattr(module, "time", watch)
-        return watch
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-
-
 def test_a_build_never_waits_longer_than_max_wait_even_when_the_answer_has_to_be_asked_for_twice(
-    start, provider, monkeypatch
+    start, provider, watch
 ):
-    watch = Watch.instead_of_time(monkeypatch)
     runtime = start(limits={"max_wait_s": 7, "precompute_frac": None})
     runtime.exchanges(30)
     runtime.say("And now?")
@@ -136,8 +111,7 @@ def test_a_build_never_waits_longer_than_max_wait_even_when_the_answer_has_to_be
     assert [round(call.timeout_s) for call in provider.calls] == [7, 2]
 
 
-def test_a_build_waits_no_longer_than_max_wait_for_a_worker_that_hangs(start, provider, monkeypatch):
-    watch = Watch.instead_of_time(monkeypatch)
+def test_a_build_waits_no_longer_than_max_wait_for_a_worker_that_hangs(start, provider, watch):
     runtime = start(limits={"max_wait_s": 7, "precompute_frac": 0.3})
     runtime.exchanges(12)
     job = jobs.claim(str(runtime.live().pk))  # a worker has it, and says nothing more
