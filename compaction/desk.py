@@ -202,6 +202,9 @@ def drop(desk: Desk, shown: Shown, target: int, *, best_effort: bool = False) ->
         )
         view = replace(view, block_limit=limit)
         shown = desk.show(view)
+    if shown.size > target:  # at the very last the results that are to be answered, too
+        everything = desk.show(replace(view, args_cut_before=view.last_seq + 1))
+        shown = min(shown, everything, key=lambda one: one.size)
     if shown.size > target and not best_effort:
         raise CannotFit(
             f"system, tools and memory have {desk.lines.fixed} tokens, the smallest tail {max(0, shown.size - desk.lines.fixed)}; "
