@@ -93,9 +93,10 @@ class Desk:
         if self.counted is None:
             size, source = budget.measure(self.state, shown.tokens, shown.view)
             return replace(shown, size=size, source=source)
-        view, anchor = self.counted  # exact for that view, and the best ratio for the others
-        size = max(1, math.ceil(shown.tokens * anchor.reported / anchor.estimated))
-        return replace(shown, size=size, source="provider" if view == shown.view else "estimate")
+        view, anchor = self.counted
+        if view == shown.view and shown.tokens == anchor.estimated:
+            return replace(shown, size=anchor.reported, source="provider")
+        return replace(shown, size=max(1, math.ceil(shown.tokens * self.factor)), source="estimate")
 
     def head(self, view: types.View) -> types.Head:
         key = replace(view, args_cut_before=0, thinking_cut_before=0, memories=(), last_seq=0)
@@ -115,7 +116,11 @@ class Desk:
     @property
     def factor(self) -> float:
         """The model's tokens per base unit."""
-        return budget.factor(self.state)
+        if self.counted is None:
+            return budget.factor(self.state)
+        # What is light in a counted request may be what the other view leaves out: there a count only raises the estimate.
+        anchor = self.counted[1]
+        return max(anchor.reported / anchor.estimated, self.state.profile.estimate_factor)
 
 
 def open_desk(state: gather.State, memory: str | None) -> Desk:

@@ -118,12 +118,10 @@ def ring_if_due(session: Session, state: gather.State | None = None) -> None:
     if at.precompute is None or size <= at.precompute:
         return
     ready = state.candidate
-    if ready is not None and (ready.kept_from or 0) > view.kept_from:
-        saved = gather.weight_before(session, ready.kept_from or 0) - gather.weight_before(
-            session, view.kept_from
-        )
-        if size - int(saved * budget.factor(state)) + ready.head_tokens <= at.clear:
-            return
+    if ready is None or (ready.kept_from or 0) <= view.kept_from:
+        ready = None
+    if ready and budget.after_swap(state, ready.kept_from or 0, ready.head_tokens) <= at.clear:
+        return
     if due(state, size, at, kept_from=view.kept_from):
         request(state, reason=Reason.THRESHOLD, size=size, keep=at.snapshot_keep)
 

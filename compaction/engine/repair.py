@@ -188,6 +188,7 @@ def _drop_unfinished(turns: list[_Turn], repairs: list[Repair]) -> None:
         for part in turn.parts:
             kind, data = part.block.kind, part.block.data
             if kind in integrity.SERVER_CALLS:
+                dead += [waiting[data["id"]]] if data["id"] in waiting else []
                 waiting[data["id"]] = part
             elif integrity.is_server_result(kind) and waiting.pop(data["tool_use_id"], None) is None:
                 dead.append(part)
