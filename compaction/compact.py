@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from compaction import budget, conf, gather, jobs, offload, summary
+from compaction import budget, conf, desk, gather, jobs, offload, summary
 from compaction.engine import briefing, cut, trigger, types
 from compaction.engine.errors import NotFound, ProviderFailed, SummaryRejected
 from compaction.models import LIVE, Compaction
@@ -23,6 +23,7 @@ from compaction.providers import registry
 
 log = logging.getLogger(__name__)
 
+CACHE_LIVES_S = 240  # of the five minutes that a prompt cache entry lives after its last use
 POLL_S = 0.05  # how often a build that waits for another's job looks at the row
 Status = Compaction.Status
 
@@ -187,6 +188,7 @@ def _summarise(job: Compaction, span: Span, deadline_s: float | None) -> None:
         longest=span.lines.summary,
         factor=span.factor,
         timeout_s=min(settings.HANGO_SUMMARY_TIMEOUT_S, deadline_s or settings.HANGO_SUMMARY_TIMEOUT_S),
+        warm=_warm(job, span),
     )
     jobs.note_success()
     usage = summary.added(job.usage or {}, written.usage or {})
@@ -196,6 +198,22 @@ def _summarise(job: Compaction, span: Span, deadline_s: float | None) -> None:
             jobs.ring(str(job.pk))
         return
     _record(job, span, written, usage)
+
+
+def _warm(job: Compaction, span: Span) -> summary.Warm | None:
+    """The conversation up to the cut, when the provider's cache still holds it and it shows the whole span (DESIGN 5)."""
+    provider, turn, start = registry.provider(), span.state.last, span.evicted[0].seq
+    if provider is None or turn is None or not provider.capabilities.prompt_caching:
+        return None
+    young = (timezone.now() - turn.created_at).total_seconds() < CACHE_LIVES_S
+    shows = (turn.compaction_id == (span.base.pk if span.base else None)) and turn.first_seq == start
+    if not (young and shows) or job.partial or span.kept_from > turn.last_seq + 1:
+        return None
+    turn.session = job.session
+    request, weight = desk.prefix(turn, span.kept_from)
+    size = int(weight * span.factor)
+    fits = size + 2 * span.lines.summary + 2_000 <= span.state.limits.window
+    return summary.Warm(request, size) if fits else None
 
 
 def _record(job: Compaction, span: Span, written: summary.Written, usage: dict[str, Any]) -> None:

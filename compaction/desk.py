@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from compaction import budget, gather, summary
-from compaction.engine import assemble, cut, tokens, trigger, truncate, types
+from compaction import budget, gather
+from compaction.engine import assemble, briefing, cut, tokens, trigger, truncate, types
 from compaction.engine.errors import CannotFit
 from compaction.models import Compaction, Turn
 from sessions_app import redaction
@@ -235,8 +235,18 @@ def head(session: Session, view: types.View) -> types.Head:
                 [_previewed(t, view, estimator, session) for t in pins],
                 asked and _previewed(asked, view, estimator, session),
             )
-        dropped = summary.dropped_note(session, pins, asked)
+        dropped = briefing.dropped_note(history_path=session.history_path, pinned=pins, last_request=asked)
     return types.Head(text, dropped)
+
+
+def prefix(turn: Turn, before: int) -> tuple[types.OutgoingRequest, int]:
+    """(what a turn sent of the messages before `before`, as the provider's cache holds it, its base units)."""
+    view = replace(budget.view_of(turn), last_seq=before - 1)
+    memories = gather.memory_blocks(turn.session, [name for _, name in view.memories])
+    frame = gather.frame(turn.frame.body)
+    messages = gather.messages(turn.session, view.first_seq, view.last_seq)
+    made = render(turn.session, frame, view, messages, head(turn.session, view), turn.max_tokens, memories)
+    return made.request, made.tokens
 
 
 def _previewed(text: str, view: types.View, estimator: tokens.Estimator, session: Session) -> str:
@@ -269,9 +279,4 @@ def render(
 
 def rebuild(turn: Turn) -> str:
     """The text of the request as the turn last sent it, from the records (API.md, `turns/{n}/request/`)."""
-    view = budget.view_of(turn)
-    messages = gather.messages(turn.session, view.first_seq, view.last_seq)
-    memories = gather.memory_blocks(turn.session, [name for _, name in view.memories])
-    frame, top = gather.frame(turn.frame.body), head(turn.session, view)
-    assembled = render(turn.session, frame, view, messages, top, turn.max_tokens, memories)
-    return assembled.request.body()
+    return prefix(turn, turn.last_seq + 1)[0].body()

@@ -7,8 +7,9 @@ messages, the last request, the latest input of state tools, the path of the his
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -16,6 +17,7 @@ from django.conf import settings
 from compaction import conf, gather
 from compaction.engine import answer as check
 from compaction.engine import briefing, exact, identifiers, tokens, trigger, types
+from compaction.engine import warm as warming
 from compaction.engine.errors import ProviderFailed, SummaryRejected
 from compaction.engine.profiles import ModelProfile
 from compaction.models import Compaction
@@ -25,6 +27,14 @@ from sessions_app import redaction
 from sessions_app.models import Session
 
 LEAST_S = 0.5  # a call with less time than this is not begun
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """A conversation that the provider's prompt cache still holds, up to the cut; `tokens`: of the model."""
+
+    request: types.OutgoingRequest
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ def write(
     longest: int,
     factor: float,
     timeout_s: float,
+    warm: Warm | None = None,
 ) -> Written:
     """Notes on the oldest of the messages that one call can read, brought up to date from `previous`.
 
@@ -71,14 +82,43 @@ def write(
     beside = estimator.estimate(system) + estimator.estimate(previous or "")
     chunk, rendered = _chunk(messages, _room(profile, longest, beside), estimator)
     prompt = briefing.user_prompt(mode, previous, rendered, instructions)
-    body = {"model": model, "max_tokens": longest, "system": [_text(system)]}
+    fenced_tokens = int((estimator.estimate(prompt) + estimator.estimate(system)) * profile.estimate_factor)
+    choice = ""
+    if warm is not None and model == session.model:
+        usd = _cost(model, cached=warm.tokens), _cost(model, read=fenced_tokens)
+        choice = f"warm prefix about {usd[0]:.6f} USD, fenced about {usd[1]:.6f} USD"
+        warm = warm if usd[0] < usd[1] else None
+    if warm is not None and model == session.model:
+        chunk = list(messages)
+        prompts = [warming.instruction(mode, focus=instructions, max_tokens=longest)]
+        conversation = warm.request
+
+        def body(texts: list[str]) -> str:
+            return warming.request(conversation, texts, longest).body()
+    else:
+        prompts = [prompt]
+
+        def body(texts: list[str]) -> str:
+            fields = {"model": model, "max_tokens": longest, "system": [_text(system)]}
+            return exact.dumps(
+                {**fields, "messages": [{"role": "user", "content": [_text(t) for t in texts]}]}
+            )
+
     reply, usage = _accepted(
-        provider, body, [prompt], estimator.estimate, sum(m.tokens for m in chunk), timeout_s
+        provider, body, prompts, estimator.estimate, sum(m.tokens for m in chunk), timeout_s
     )
     said = [gather.text_of(m) for m in chunk if m.asks]
     text = check.without_invented_quotes(reply.text, [*said, previous or ""])
-    notes = () if briefing.has_sections(text) else ("no-headings",)
-    return Written(text, chunk[-1].seq + 1, Compaction.Kind.MODEL, model, usage, notes)
+    notes = [] if briefing.has_sections(text) else ["no-headings"]
+    notes += [choice] if choice else []
+    return Written(text, chunk[-1].seq + 1, Compaction.Kind.MODEL, model, usage, tuple(notes))
+
+
+def _cost(model: str, *, read: int = 0, cached: int = 0) -> Decimal:
+    """US dollars of reading so many tokens, new or from the prompt cache; by relative weight when no price is known."""
+    usage = {"input_tokens": read, "cache_read_input_tokens": cached, "output_tokens": 0}
+    price = conf.price(model, usage)
+    return price if price is not None else (Decimal(read) + Decimal(cached) / 10) / 1_000_000
 
 
 def summarizer(session: Session) -> str:
@@ -118,7 +158,7 @@ def _chunk(
 
 def _accepted(
     provider: Provider,
-    body: dict[str, Any],
+    body: Callable[[list[str]], str],
     prompts: list[str],
     estimate: briefing.Estimate,
     input_tokens: int,
@@ -135,8 +175,7 @@ def _accepted(
         if attempt and (timeout_s := until - time.monotonic()) < LEAST_S:
             raise ProviderFailed("no time was left to ask again", kind="deadline", retryable=True)
         texts = [*prompts, check.reminder(problem)] if attempt else prompts
-        messages = [{"role": "user", "content": [_text(text) for text in texts]}]
-        reply = provider.send(Call(exact.dumps({**body, "messages": messages}), timeout_s, "summarize"))
+        reply = provider.send(Call(body(texts), timeout_s, "summarize"))
         usage = added(usage, reply.usage)
         found = check.check(
             reply.text,
@@ -202,11 +241,6 @@ def composed(
         "evicted_messages": len(evicted), "identifiers_found": list(ledger.found)[:500],
         "identifiers_kept": [*ledger.kept, *ledger.listed][:500], "ledger": list(ledger.listed), "offload_path": session.history_path,
     }  # fmt: skip
-
-
-def dropped_note(session: Session, pins: list[str], asked: str | None) -> str:
-    """The text that stands for messages dropped without a summary."""
-    return briefing.dropped_note(history_path=session.history_path, pinned=pins, last_request=asked)
 
 
 def _tool_state(session: Session, kept_from: int) -> list[tuple[str, str]]:
