@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.utils import timezone
 
@@ -63,16 +64,22 @@ def run(job_id: str, *, deadline_s: float | None = None) -> Compaction | None:
             deadline_s is None or error.http_status is not None
         ):  # that a caller could not wait says nothing of the provider
             jobs.note_failure(error)
-        if error.may_pass and job.attempts < jobs.MAX_ATTEMPTS:
-            jobs.give_back(job, error)
-        else:
-            jobs.end(job, Status.FAILED, error.kind or error.code, error.detail)
+        _later_or_failed(job, error)
     except SummaryRejected as error:
         jobs.end(job, Status.FAILED, error.code, error.detail)
+    except SoftTimeLimitExceeded:  # the worker is about to be killed over this job
+        _later_or_failed(job, ProviderFailed("the worker's time was over", kind="time-limit", retryable=True))
     except Exception as error:
         jobs.end(job, Status.FAILED, "internal", type(error).__name__)
         raise
     return _fresh(job)
+
+
+def _later_or_failed(job: Compaction, error: ProviderFailed) -> None:
+    if error.may_pass and job.attempts < jobs.MAX_ATTEMPTS:
+        jobs.give_back(job, error)
+    else:
+        jobs.end(job, Status.FAILED, error.kind or error.code, error.detail)
 
 
 _waiting = threading.BoundedSemaphore(max(1, settings.HANGO_WEB_THREADS // 2))

@@ -14,6 +14,17 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["compaction"])
 
 
+@signals.worker_init.connect
+def _load(**_: Any) -> None:
+    """The provider's SDK takes seconds to load on a busy machine: once, before the fork, and not in a summary's time."""
+    import django  # noqa: PLC0415 - only in a worker
+
+    django.setup()
+    from compaction.providers import registry  # noqa: PLC0415 - needs the settings
+
+    registry.provider()
+
+
 @signals.worker_process_init.connect
 def _trace(**_: Any) -> None:
     # After the fork: an exporter's thread does not survive one.

@@ -8,7 +8,7 @@ from tests.acceptance.client import Client, wait_for
 
 pytestmark = pytest.mark.acceptance
 
-LEASE_S = 7
+LEASE_S = 8
 
 
 def words(tokens: int, mark: str) -> str:
@@ -26,7 +26,7 @@ def test_a_worker_killed_during_a_summary_costs_one_call_and_no_message(start_st
             {"made-up": {"max_input_tokens": 20_000}, "made-up-large": {"max_input_tokens": 90_000}}
         ),
         HANGO_LEASE_S=str(LEASE_S),
-        HANGO_SUMMARY_TIMEOUT_S="4.8",
+        HANGO_SUMMARY_TIMEOUT_S="5",
         HANGO_WEB_WORKERS="1",
         HANGO_WORKERS="1",
     )

@@ -4,6 +4,7 @@ the fault list)."""
 from datetime import timedelta
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 
 from compaction import compact, jobs
 from compaction.engine.errors import ProviderFailed
@@ -392,6 +393,21 @@ def test_nothing_worth_it_is_skipped(start):
     runtime.request_job()
     runtime.work()
     assert [j.status for j in runtime.compactions()] == ["skipped"]
+
+
+def test_a_soft_time_limit_gives_the_job_back_and_counts_the_attempt(asked, provider, clock):
+    def too_long(call):
+        raise SoftTimeLimitExceeded
+
+    provider.during = too_long
+    asked.work()
+    job = asked.live()
+    assert (job.status, job.error_code, job.attempts, job.lease_until) == ("requested", "time-limit", 1, None)
+    assert job.next_at > clock.moment
+    clock.move(60)
+    asked.sweep()
+    asked.work()
+    assert asked.job(job.pk).status == "ready"
 
 
 def test_a_fault_of_ours_ends_the_job_and_is_raised(asked, monkeypatch, provider):
