@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 
 from compaction import facts, ladder, outgoing, turns
-from compaction.engine import exact
+from compaction.engine import exact, tokens
 from compaction.engine import overflow as rungs
 from compaction.engine.errors import ContextError, ProviderFailed
 from compaction.models import Turn
@@ -79,7 +79,7 @@ def stream(
                 session, turn.number, ladder.Refusal(kind, error.http_status, error.kind, error.message)
             )
         else:
-            if reply.stop_reason != ladder.OVERFLOW_STOP:
+            if not _overflowed(reply, built):
                 return _answered(session, turn, built, reply)
             climbed = ladder.climb(session, turn.number, ladder.Refusal.by_stop())
         if climbed.built is None:
@@ -88,11 +88,32 @@ def stream(
         built = climbed.built
 
 
+def _overflowed(reply: Reply, built: outgoing.Built) -> bool:
+    """Whether the answer stopped because the window was full; some servers say so, some cut the input in silence and
+    answer nothing (`overflow_errors`, E40)."""
+    window = built.state.limits.window
+    silent = rungs.classify(
+        provider="",
+        status=200,
+        type=f"stop_reason={reply.stop_reason}",
+        message="",
+    )
+    full = tokens.context_of(reply.usage) >= 0.99 * window and not reply.usage.get("output_tokens")
+    return silent is rungs.Kind.OVERFLOW or (full and reply.stop_reason in ("max_tokens", "length"))
+
+
 def _answered(session: Session, turn: Turn, built: outgoing.Built, reply: Reply) -> Called:
     message = append.NewMessage("assistant", reply.blocks)
     body = exact.dumps({"content": reply.blocks, "stop_reason": reply.stop_reason, "usage": reply.usage})
     closed = turns.complete(
-        session, turn.number, message, reply.stop_reason or "", reply.usage, body, own_call=True
+        session,
+        turn.number,
+        message,
+        reply.stop_reason or "",
+        reply.usage,
+        body,
+        own_call=True,
+        raw=reply.raw,
     )
     return Called(closed.turn, reply, built, closed.warnings, closed.turn.attempts)
 

@@ -83,6 +83,9 @@ class Turn(models.Model):
     # what came back
     usage = models.JSONField(null=True, blank=True)
     stop_reason = models.CharField(max_length=60, blank=True, default="")
+    raw_answer = models.TextField(
+        blank=True, default="", help_text="The provider's own answer, where its shape is not the stored one."
+    )
     answer_digest = models.CharField(max_length=64, blank=True, default="")
     warnings = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -10,8 +10,10 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from compaction import budget, compact, counting, gather, jobs, ready
 from compaction.desk import Desk, Shown, drop, newer, open_desk, swap_in, truncated
@@ -22,6 +24,8 @@ from compaction.models import Compaction, Turn
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
+
+CACHE_LIVES = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,10 @@ def build(session: Session, *, memory: str | None = None, max_tokens: int | None
     _check_end(session, view, desk.messages(view.first_seq))
     shown = counting.decide(desk, desk.show(view))
     decision = trigger.Decision(Action.SEND)
+    if state.open is None and _cache_is_cold(state):
+        # Nothing is cached any more, so that cutting old arguments costs no rewrite (DESIGN 5, Truncation).
+        cut_down = truncated(desk, shown)
+        shown = cut_down if cut_down and shown.size - cut_down.size >= desk.lines.gain else shown
     if state.open is None:
         shown, decision = settle(desk, shown)
     elif shown.size > desk.lines.usable:
@@ -61,6 +69,11 @@ def build(session: Session, *, memory: str | None = None, max_tokens: int | None
     if desk.lines.precompute is not None and shown.size > desk.lines.precompute:
         jobs.ring_if_due(session)
     return built
+
+
+def _cache_is_cold(state: gather.State) -> bool:
+    """Whether the last turn's prompt cache has expired: its entries live for five minutes after their last use."""
+    return state.last is not None and timezone.now() - state.last.created_at > CACHE_LIVES
 
 
 def _check_end(session: Session, view: types.View, messages: Sequence[types.Message]) -> None:

@@ -50,17 +50,23 @@ def complete(
     answer: str,
     *,
     own_call: bool = False,
+    raw: str = "",
 ) -> Closed:
     """Stores the assistant's message and closes the turn. Completing again with the same body gives the same answer.
 
     `answer`: the body's text, to know it again; `own_call`: hango called the model itself, so that the usage teaches what
-    holds for every session of that model. Raises `Conflict` when the turn was closed by something else.
+    holds for every session of that model; `raw`: the provider's own answer, where its shape is another. Raises `Conflict` when the turn was closed by something else.
     """
     turn = get(session, number)
     digest = types.digest_of(answer)
     with transaction.atomic():
         if not _close(
-            turn, Turn.Status.COMPLETED, stop_reason=stop_reason, usage=usage, answer_digest=digest
+            turn,
+            Turn.Status.COMPLETED,
+            stop_reason=stop_reason,
+            usage=usage,
+            answer_digest=digest,
+            raw_answer=raw,
         ):
             turn.refresh_from_db()
             if turn.answer_digest != digest:
