@@ -16,6 +16,7 @@ from compaction.engine import profiles, tokens
 log = logging.getLogger(__name__)
 _logged: set[str] = set()
 
+
 def max_wait_s() -> float:
     """Longest that a build waits for a summary, in seconds; 0: never."""
     return float(settings.HANGO_MAX_WAIT_S)

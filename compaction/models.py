@@ -59,7 +59,9 @@ class Turn(models.Model):
     thinking_stripped_from = models.PositiveIntegerField(null=True, blank=True)
     thinking_stripped_to = models.PositiveIntegerField(null=True, blank=True)
     memories = models.JSONField(
-        default=list, blank=True, help_text="Where memory stands within the messages: [seq, digest of its frame]."
+        default=list,
+        blank=True,
+        help_text="Where memory stands within the messages: [seq, digest of its frame].",
     )
     last_seq = models.IntegerField()
     # as sent
@@ -75,7 +77,10 @@ class Turn(models.Model):
         null=True, blank=True, help_text="As the provider counted the request before it was sent."
     )
     sent_digest = models.CharField(
-        max_length=64, blank=True, default="", help_text="Of everything that the answer's thinking is bound to."
+        max_length=64,
+        blank=True,
+        default="",
+        help_text="Of everything that the answer's thinking is bound to.",
     )
     adopted = models.BooleanField(default=False, help_text="This turn swapped to another compaction.")
     deferred = models.BooleanField(default=False)

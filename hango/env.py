@@ -83,9 +83,7 @@ def integer(name: str, default: int, meaning: str, *, low: int = 0, high: int | 
     return value
 
 
-def number(
-    name: str, default: float, meaning: str, *, low: float = 0.0, high: float = math.inf
-) -> float:
+def number(name: str, default: float, meaning: str, *, low: float = 0.0, high: float = math.inf) -> float:
     """A finite number from `low` to `high`."""
     accepts = f"a number from {low:g} up" if high == math.inf else f"a number from {low:g} to {high:g}"
     raw = _read(name, f"{default:g}", accepts, meaning)

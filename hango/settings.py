@@ -143,7 +143,11 @@ HANGO_CONTEXT_KEEP_FRAC = env.number(
     "HANGO_CONTEXT_KEEP_FRAC", 0.10, "share of the window that stays verbatim", low=0, high=0.9
 )
 HANGO_CONTEXT_PRECOMPUTE_FRAC = env.number(
-    "HANGO_CONTEXT_PRECOMPUTE_FRAC", 0.75, "share of the window at which a summary is begun ahead", low=0.05, high=1
+    "HANGO_CONTEXT_PRECOMPUTE_FRAC",
+    0.75,
+    "share of the window at which a summary is begun ahead",
+    low=0.05,
+    high=1,
 )
 if not HANGO_CONTEXT_KEEP_FRAC < HANGO_CONTEXT_PRECOMPUTE_FRAC < HANGO_CONTEXT_TRIGGER_FRAC:
     raise ImproperlyConfigured(
@@ -151,7 +155,10 @@ if not HANGO_CONTEXT_KEEP_FRAC < HANGO_CONTEXT_PRECOMPUTE_FRAC < HANGO_CONTEXT_T
         "HANGO_CONTEXT_TRIGGER_FRAC."
     )
 HANGO_TOOL_ARG_MAX_TOKENS = env.integer(
-    "HANGO_TOOL_ARG_MAX_TOKENS", 500, "tokens of an old tool argument or result that truncation leaves whole", low=20
+    "HANGO_TOOL_ARG_MAX_TOKENS",
+    500,
+    "tokens of an old tool argument or result that truncation leaves whole",
+    low=20,
 )
 try:
     parse_configured(HANGO_MODEL_PROFILES)

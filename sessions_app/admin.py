@@ -176,7 +176,9 @@ class SessionAdmin(readonly.ReadOnlyAdmin):
         )
         turn = session.turns.order_by("-number").first()
         last = -1 if session.newest is None else session.newest
-        shown = _shown(rows, turn, session.limits.get("tool_arg_max_tokens", settings.HANGO_TOOL_ARG_MAX_TOKENS), whole)
+        shown = _shown(
+            rows, turn, session.limits.get("tool_arg_max_tokens", settings.HANGO_TOOL_ARG_MAX_TOKENS), whole
+        )
         context = self.page(
             request,
             title="Transcript", subtitle=session, opts=self.opts, original=session, session=session, turn=turn, shown=shown, whole=whole,

@@ -59,7 +59,9 @@ class Session(models.Model):
     last_input_tokens = models.PositiveIntegerField(default=0)
     compactions = models.PositiveIntegerField(default=0)
     reported_limit = models.PositiveIntegerField(
-        null=True, blank=True, help_text="The window that a provider named when it refused a request of this session."
+        null=True,
+        blank=True,
+        help_text="The window that a provider named when it refused a request of this session.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -67,14 +67,22 @@ def test_the_wait_is_the_settings_one(settings):
 
 
 def test_a_usage_is_priced_with_cache_reads_and_writes():
-    usage = {"input_tokens": 800, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 100, "output_tokens": 50}
+    usage = {
+        "input_tokens": 800,
+        "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 100,
+        "output_tokens": 50,
+    }
     assert conf.price("claude-sonnet-4-5", usage) == Decimal("0.003555")
     assert conf.price("us.anthropic.claude-sonnet-4-5-20250929-v1:0", usage) == Decimal("0.003555")
 
 
 def test_cache_writes_that_live_an_hour_cost_more():
     usage = {"input_tokens": 0, "cache_creation_input_tokens": 1_000_000, "output_tokens": 0}
-    hour = {**usage, "cache_creation": {"ephemeral_1h_input_tokens": 1_000_000, "ephemeral_5m_input_tokens": 0}}
+    hour = {
+        **usage,
+        "cache_creation": {"ephemeral_1h_input_tokens": 1_000_000, "ephemeral_5m_input_tokens": 0},
+    }
     five_minutes, an_hour = conf.price("claude-opus-4-5", usage), conf.price("claude-opus-4-5", hour)
     assert five_minutes is not None
     assert an_hour is not None

@@ -12,7 +12,9 @@ from compaction.engine.trigger import Lines
 
 # What a smaller request cures; a single request over a rate limit is one too, since waiting never helps it.
 CURABLE = frozenset({Kind.OVERFLOW, Kind.OVERFLOW_OUT, Kind.BODY, Kind.RATE_SINGLE})
-NO_OVERFLOW = frozenset({Kind.RATE, Kind.ENTITLE, Kind.PARAM, Kind.MEDIA, Kind.SEQ, Kind.BINDING, Kind.SERVER})
+NO_OVERFLOW = frozenset(
+    {Kind.RATE, Kind.ENTITLE, Kind.PARAM, Kind.MEDIA, Kind.SEQ, Kind.BINDING, Kind.SERVER}
+)
 LEAST_ANSWER = 256  # tokens; `max_tokens` is never lowered below, a compaction is better then
 SHRINK = 0.7  # of the refused size: a refusal says that the true window is smaller than thought
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Final
 
-FALLBACK_WINDOW: Final = 200_000  # of a model that nobody knows: the trigger is then exactly 170,000 (SPEC F3)
+FALLBACK_WINDOW: Final = (
+    200_000  # of a model that nobody knows: the trigger is then exactly 170,000 (SPEC F3)
+)
 FALLBACK_KEEP_MESSAGES: Final = 6
 DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -24,7 +26,10 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "summarizer_model": "",
     }
 )
-BELIEVED_LIMIT: Final = (0.3, 1.2)  # learned window / known window; outside it is another model's, or a rate's (DESIGN 5)
+BELIEVED_LIMIT: Final = (
+    0.3,
+    1.2,
+)  # learned window / known window; outside it is another model's, or a rate's (DESIGN 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,12 @@ class ModelProfile:
 # is itself 5-10 % above cl100k.
 _CLAUDE_OLD: dict[str, Any] = {"max_input_tokens": 200_000, "estimate_factor": 1.1, "tool_prompt_tokens": 346}
 _CLAUDE_45 = {**_CLAUDE_OLD, "max_output_tokens": 64_000, "counts_output": False, "tool_prompt_tokens": 496}
-_CLAUDE_46 = {**_CLAUDE_45, "max_input_tokens": 1_000_000, "max_output_tokens": 128_000, "tool_prompt_tokens": 497}
+_CLAUDE_46 = {
+    **_CLAUDE_45,
+    "max_input_tokens": 1_000_000,
+    "max_output_tokens": 128_000,
+    "tool_prompt_tokens": 497,
+}
 _CLAUDE_47 = {**_CLAUDE_46, "estimate_factor": 1.4, "tool_prompt_tokens": 675, "min_cacheable_tokens": 2_048}
 _CLAUDE_5 = {**_CLAUDE_47, "min_cacheable_tokens": 512}  # no tool prompt published: the largest known one
 _CLAUDE_BINDING = {**_CLAUDE_5, "binds_thinking": True}
@@ -145,7 +155,9 @@ FAMILIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "deepseek-reasoner": {"max_input_tokens": 131_072, "max_output_tokens": 65_536},
 }
 
-_VENDOR = re.compile(r"^(?:[a-z-]+\.)?(?:anthropic|openai|google|mistral|deepseek|moonshot|meta|qwen|xai)\.(?=[a-z])")
+_VENDOR = re.compile(
+    r"^(?:[a-z-]+\.)?(?:anthropic|openai|google|mistral|deepseek|moonshot|meta|qwen|xai)\.(?=[a-z])"
+)
 _SUFFIX = re.compile(r"(?:\[[^]]*\]|[-@]20\d{6}|-20\d\d-\d\d-\d\d|-v\d+|:[\w.]+|-latest)+$")
 
 
@@ -218,13 +230,17 @@ def _checked(model: str, facts: object) -> dict[str, Any]:
         raise ValueError(f"HANGO_MODEL_PROFILES: {model!r} must be an object of facts")
     for field, fact in facts.items():
         if field not in _FIELDS:
-            raise ValueError(f"HANGO_MODEL_PROFILES: {model!r} has the unknown field {field!r}; known: {', '.join(_FIELDS)}")
+            raise ValueError(
+                f"HANGO_MODEL_PROFILES: {model!r} has the unknown field {field!r}; known: {', '.join(_FIELDS)}"
+            )
         if rule := _broken_rule(field, fact):
             raise ValueError(f"HANGO_MODEL_PROFILES: {model!r}, {field} is {fact!r}; it must be {rule}")
     trigger = facts.get("trigger_frac", DEFAULTS["trigger_frac"])
     for field in ("keep_frac", "precompute_frac"):
         if field in facts and facts[field] >= trigger:
-            raise ValueError(f"HANGO_MODEL_PROFILES: {model!r}, {field} must be below trigger_frac, {trigger}")
+            raise ValueError(
+                f"HANGO_MODEL_PROFILES: {model!r}, {field} must be below trigger_frac, {trigger}"
+            )
     return dict(facts)
 
 

@@ -118,7 +118,9 @@ _DIGITS = b"0123456789"
 _MARKS = b"!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~"  # a backslash is paid with what it escapes
 _HIGH = bytes(range(128, 256))
 _DENSE_LEADS = bytes((0xCE, 0xCF, *range(0xD4, 0xE0)))  # Greek, Armenian, Hebrew, Arabic: rarely merged
-_NUMBERS = bytes(48 if i in _DIGITS else 32 if i == 32 else 46 for i in range(256))  # "0", space, "." for the rest
+_NUMBERS = bytes(
+    48 if i in _DIGITS else 32 if i == 32 else 46 for i in range(256)
+)  # "0", space, "." for the rest
 _BASE64 = bytes(97 if i in _LETTERS + _DIGITS + b"+/-_=" else 32 for i in range(256))
 _BASE64_RUN = b"a" * 60
 
@@ -201,7 +203,9 @@ class TiktokenEstimator:
     """
 
     name = "tiktoken-o200k"
-    _FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # SHA-1 of the vocabulary's address: tiktoken's own rule
+    _FILE = (
+        "fb374d419588a4632f3f557e76b4b70aebbca790"  # SHA-1 of the vocabulary's address: tiktoken's own rule
+    )
     _PIECE = 100_000  # characters; one endless word would take more than linear time
 
     def __init__(self) -> None:
@@ -240,7 +244,10 @@ def estimator(name: str) -> Estimator:
 
 # --- the anchored budget ------------------------------------------------------------------------
 
-BELIEVED = (0.5, 2.5)  # reported / estimated; a usage outside is not this request's (a session's sum, a stale one)
+BELIEVED = (
+    0.5,
+    2.5,
+)  # reported / estimated; a usage outside is not this request's (a session's sum, a stale one)
 
 
 @dataclass(frozen=True, slots=True)

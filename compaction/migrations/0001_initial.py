@@ -6,157 +6,345 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('transcript', '0001_initial'),
+        ("transcript", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Circuit',
+            name="Circuit",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key_digest', models.CharField(max_length=64, unique=True)),
-                ('failures', models.PositiveIntegerField(default=0)),
-                ('open_until', models.DateTimeField(blank=True, null=True)),
-                ('error_code', models.CharField(blank=True, default='', max_length=60)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key_digest", models.CharField(max_length=64, unique=True)),
+                ("failures", models.PositiveIntegerField(default=0)),
+                ("open_until", models.DateTimeField(blank=True, null=True)),
+                ("error_code", models.CharField(blank=True, default="", max_length=60)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Compaction',
+            name="Compaction",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('turn', models.PositiveIntegerField(blank=True, help_text='The turn that asked for it.', null=True)),
-                ('reason', models.CharField(choices=[('threshold', 'threshold'), ('overflow', 'overflow'), ('tool', 'tool'), ('truncate', 'truncate'), ('manual', 'manual'), ('imported', 'imported')], max_length=12)),
-                ('kind', models.CharField(choices=[('model', 'Model'), ('extractive', 'Extractive'), ('imported', 'Imported')], default='model', max_length=12)),
-                ('status', models.CharField(choices=[('requested', 'Requested'), ('running', 'Running'), ('ready', 'Ready'), ('failed', 'Failed'), ('rejected', 'Rejected'), ('skipped', 'Skipped'), ('revoked', 'Revoked')], default='requested', max_length=12)),
-                ('apply', models.CharField(choices=[('at_trigger', 'At Trigger'), ('next_build', 'Next Build')], max_length=12)),
-                ('instructions', models.TextField(blank=True, default='')),
-                ('kept_from', models.PositiveIntegerField(blank=True, null=True)),
-                ('prefix_digest', models.CharField(blank=True, default='', max_length=64)),
-                ('keep_tokens', models.PositiveIntegerField(default=0, help_text='What the cut keeps verbatim, in base units.')),
-                ('folded_through', models.PositiveIntegerField(default=0, help_text='First message that `partial` does not cover.')),
-                ('partial', models.TextField(blank=True, default='')),
-                ('summary', models.TextField(blank=True, default='')),
-                ('head', models.TextField(blank=True, default='', help_text='The summary message as it is shown.')),
-                ('head_tokens', models.PositiveIntegerField(default=0)),
-                ('offload_path', models.CharField(blank=True, default='', max_length=200)),
-                ('mirrored', models.BooleanField(default=False, help_text='The history file holds these messages.')),
-                ('tokens_before', models.PositiveIntegerField(blank=True, null=True)),
-                ('tokens_after', models.PositiveIntegerField(blank=True, null=True)),
-                ('evicted_messages', models.PositiveIntegerField(default=0)),
-                ('summarizer_model', models.CharField(blank=True, default='', max_length=200)),
-                ('usage', models.JSONField(blank=True, null=True)),
-                ('cost_usd', models.DecimalField(blank=True, decimal_places=6, max_digits=12, null=True)),
-                ('identifiers_found', models.JSONField(default=list)),
-                ('identifiers_kept', models.JSONField(default=list)),
-                ('ledger', models.JSONField(default=list)),
-                ('prompt_version', models.CharField(blank=True, default='', max_length=20)),
-                ('notes', models.JSONField(default=list)),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('fence', models.PositiveIntegerField(default=0)),
-                ('attempts', models.PositiveIntegerField(default=0)),
-                ('next_at', models.DateTimeField(blank=True, null=True)),
-                ('error_code', models.CharField(blank=True, default='', max_length=60)),
-                ('error', models.CharField(blank=True, default='', max_length=500)),
-                ('traceparent', models.CharField(blank=True, default='', max_length=60)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('started_at', models.DateTimeField(blank=True, null=True)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('base', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='built_on_this', to='compaction.compaction')),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='compactions_made', to='transcript.session')),
+                (
+                    "id",
+                    models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False),
+                ),
+                (
+                    "turn",
+                    models.PositiveIntegerField(
+                        blank=True, help_text="The turn that asked for it.", null=True
+                    ),
+                ),
+                (
+                    "reason",
+                    models.CharField(
+                        choices=[
+                            ("threshold", "threshold"),
+                            ("overflow", "overflow"),
+                            ("tool", "tool"),
+                            ("truncate", "truncate"),
+                            ("manual", "manual"),
+                            ("imported", "imported"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("model", "Model"), ("extractive", "Extractive"), ("imported", "Imported")],
+                        default="model",
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("requested", "Requested"),
+                            ("running", "Running"),
+                            ("ready", "Ready"),
+                            ("failed", "Failed"),
+                            ("rejected", "Rejected"),
+                            ("skipped", "Skipped"),
+                            ("revoked", "Revoked"),
+                        ],
+                        default="requested",
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "apply",
+                    models.CharField(
+                        choices=[("at_trigger", "At Trigger"), ("next_build", "Next Build")], max_length=12
+                    ),
+                ),
+                ("instructions", models.TextField(blank=True, default="")),
+                ("kept_from", models.PositiveIntegerField(blank=True, null=True)),
+                ("prefix_digest", models.CharField(blank=True, default="", max_length=64)),
+                (
+                    "keep_tokens",
+                    models.PositiveIntegerField(
+                        default=0, help_text="What the cut keeps verbatim, in base units."
+                    ),
+                ),
+                (
+                    "folded_through",
+                    models.PositiveIntegerField(
+                        default=0, help_text="First message that `partial` does not cover."
+                    ),
+                ),
+                ("partial", models.TextField(blank=True, default="")),
+                ("summary", models.TextField(blank=True, default="")),
+                (
+                    "head",
+                    models.TextField(blank=True, default="", help_text="The summary message as it is shown."),
+                ),
+                ("head_tokens", models.PositiveIntegerField(default=0)),
+                ("offload_path", models.CharField(blank=True, default="", max_length=200)),
+                (
+                    "mirrored",
+                    models.BooleanField(default=False, help_text="The history file holds these messages."),
+                ),
+                ("tokens_before", models.PositiveIntegerField(blank=True, null=True)),
+                ("tokens_after", models.PositiveIntegerField(blank=True, null=True)),
+                ("evicted_messages", models.PositiveIntegerField(default=0)),
+                ("summarizer_model", models.CharField(blank=True, default="", max_length=200)),
+                ("usage", models.JSONField(blank=True, null=True)),
+                ("cost_usd", models.DecimalField(blank=True, decimal_places=6, max_digits=12, null=True)),
+                ("identifiers_found", models.JSONField(default=list)),
+                ("identifiers_kept", models.JSONField(default=list)),
+                ("ledger", models.JSONField(default=list)),
+                ("prompt_version", models.CharField(blank=True, default="", max_length=20)),
+                ("notes", models.JSONField(default=list)),
+                ("lease_until", models.DateTimeField(blank=True, null=True)),
+                ("fence", models.PositiveIntegerField(default=0)),
+                ("attempts", models.PositiveIntegerField(default=0)),
+                ("next_at", models.DateTimeField(blank=True, null=True)),
+                ("error_code", models.CharField(blank=True, default="", max_length=60)),
+                ("error", models.CharField(blank=True, default="", max_length=500)),
+                ("traceparent", models.CharField(blank=True, default="", max_length=60)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("started_at", models.DateTimeField(blank=True, null=True)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "base",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="built_on_this",
+                        to="compaction.compaction",
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="compactions_made",
+                        to="transcript.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['session', 'created_at'],
-                'permissions': [('force_compaction', 'Can force a compaction')],
+                "ordering": ["session", "created_at"],
+                "permissions": [("force_compaction", "Can force a compaction")],
             },
         ),
         migrations.CreateModel(
-            name='Frame',
+            name="Frame",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('digest', models.CharField(max_length=64)),
-                ('body', models.TextField()),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='transcript.project')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("digest", models.CharField(max_length=64)),
+                ("body", models.TextField()),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="transcript.project"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='ModelFact',
+            name="ModelFact",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('base_url', models.CharField(blank=True, default='', max_length=300)),
-                ('model', models.CharField(max_length=200)),
-                ('max_input_tokens', models.PositiveIntegerField(blank=True, null=True)),
-                ('estimate_factor', models.FloatField(blank=True, null=True)),
-                ('samples', models.PositiveIntegerField(default=0)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("base_url", models.CharField(blank=True, default="", max_length=300)),
+                ("model", models.CharField(max_length=200)),
+                ("max_input_tokens", models.PositiveIntegerField(blank=True, null=True)),
+                ("estimate_factor", models.FloatField(blank=True, null=True)),
+                ("samples", models.PositiveIntegerField(default=0)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('base_url', 'model'), name='one_fact_per_model')],
+                "constraints": [
+                    models.UniqueConstraint(fields=("base_url", "model"), name="one_fact_per_model")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Turn',
+            name="Turn",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('number', models.PositiveIntegerField()),
-                ('status', models.CharField(choices=[('open', 'Open'), ('completed', 'Completed'), ('failed', 'Failed')], default='open', max_length=10)),
-                ('rung', models.CharField(blank=True, choices=[('', 'None'), ('overflow', 'Overflow'), ('truncate', 'Truncate')], default='', max_length=10)),
-                ('kept_from', models.PositiveIntegerField(default=0)),
-                ('first_seq', models.PositiveIntegerField(default=0)),
-                ('args_cut_before', models.PositiveIntegerField(default=0)),
-                ('block_limit', models.PositiveIntegerField(default=0)),
-                ('thinking_stripped_from', models.PositiveIntegerField(blank=True, null=True)),
-                ('thinking_stripped_to', models.PositiveIntegerField(blank=True, null=True)),
-                ('memories', models.JSONField(blank=True, default=list, help_text='Where memory stands within the messages: [seq, digest of its frame].')),
-                ('last_seq', models.IntegerField()),
-                ('max_tokens', models.PositiveIntegerField()),
-                ('digest', models.CharField(max_length=64)),
-                ('elements', models.PositiveIntegerField(help_text='How many prompt elements the request has.')),
-                ('elements_digest', models.CharField(max_length=64)),
-                ('estimated_tokens', models.PositiveIntegerField(help_text='Of the request as sent, in base units.')),
-                ('input_tokens', models.PositiveIntegerField(help_text="As measured when it was built, in the model's tokens.")),
-                ('counted_tokens', models.PositiveIntegerField(blank=True, help_text='As the provider counted the request before it was sent.', null=True)),
-                ('sent_digest', models.CharField(blank=True, default='', help_text="Of everything that the answer's thinking is bound to.", max_length=64)),
-                ('adopted', models.BooleanField(default=False, help_text='This turn swapped to another compaction.')),
-                ('deferred', models.BooleanField(default=False)),
-                ('attempts', models.JSONField(default=list)),
-                ('usage', models.JSONField(blank=True, null=True)),
-                ('stop_reason', models.CharField(blank=True, default='', max_length=60)),
-                ('raw_answer', models.TextField(blank=True, default='', help_text="The provider's own answer, where its shape is not the stored one.")),
-                ('answer_digest', models.CharField(blank=True, default='', max_length=64)),
-                ('warnings', models.JSONField(default=list)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('closed_at', models.DateTimeField(blank=True, null=True)),
-                ('compaction', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compaction.compaction')),
-                ('frame', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compaction.frame')),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='turns', to='transcript.session')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("number", models.PositiveIntegerField()),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[("open", "Open"), ("completed", "Completed"), ("failed", "Failed")],
+                        default="open",
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "rung",
+                    models.CharField(
+                        blank=True,
+                        choices=[("", "None"), ("overflow", "Overflow"), ("truncate", "Truncate")],
+                        default="",
+                        max_length=10,
+                    ),
+                ),
+                ("kept_from", models.PositiveIntegerField(default=0)),
+                ("first_seq", models.PositiveIntegerField(default=0)),
+                ("args_cut_before", models.PositiveIntegerField(default=0)),
+                ("block_limit", models.PositiveIntegerField(default=0)),
+                ("thinking_stripped_from", models.PositiveIntegerField(blank=True, null=True)),
+                ("thinking_stripped_to", models.PositiveIntegerField(blank=True, null=True)),
+                (
+                    "memories",
+                    models.JSONField(
+                        blank=True,
+                        default=list,
+                        help_text="Where memory stands within the messages: [seq, digest of its frame].",
+                    ),
+                ),
+                ("last_seq", models.IntegerField()),
+                ("max_tokens", models.PositiveIntegerField()),
+                ("digest", models.CharField(max_length=64)),
+                (
+                    "elements",
+                    models.PositiveIntegerField(help_text="How many prompt elements the request has."),
+                ),
+                ("elements_digest", models.CharField(max_length=64)),
+                (
+                    "estimated_tokens",
+                    models.PositiveIntegerField(help_text="Of the request as sent, in base units."),
+                ),
+                (
+                    "input_tokens",
+                    models.PositiveIntegerField(
+                        help_text="As measured when it was built, in the model's tokens."
+                    ),
+                ),
+                (
+                    "counted_tokens",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="As the provider counted the request before it was sent.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "sent_digest",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        help_text="Of everything that the answer's thinking is bound to.",
+                        max_length=64,
+                    ),
+                ),
+                (
+                    "adopted",
+                    models.BooleanField(default=False, help_text="This turn swapped to another compaction."),
+                ),
+                ("deferred", models.BooleanField(default=False)),
+                ("attempts", models.JSONField(default=list)),
+                ("usage", models.JSONField(blank=True, null=True)),
+                ("stop_reason", models.CharField(blank=True, default="", max_length=60)),
+                (
+                    "raw_answer",
+                    models.TextField(
+                        blank=True,
+                        default="",
+                        help_text="The provider's own answer, where its shape is not the stored one.",
+                    ),
+                ),
+                ("answer_digest", models.CharField(blank=True, default="", max_length=64)),
+                ("warnings", models.JSONField(default=list)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("closed_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "compaction",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="compaction.compaction",
+                    ),
+                ),
+                (
+                    "frame",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="compaction.frame"
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="turns",
+                        to="transcript.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['session', 'number'],
+                "ordering": ["session", "number"],
             },
         ),
         migrations.AddIndex(
-            model_name='compaction',
-            index=models.Index(fields=['session', 'status', 'kept_from'], name='ready_compactions'),
+            model_name="compaction",
+            index=models.Index(fields=["session", "status", "kept_from"], name="ready_compactions"),
         ),
         migrations.AddIndex(
-            model_name='compaction',
-            index=models.Index(condition=models.Q(('status__in', ('requested', 'running'))), fields=['status', 'next_at'], name='due_compactions'),
+            model_name="compaction",
+            index=models.Index(
+                condition=models.Q(("status__in", ("requested", "running"))),
+                fields=["status", "next_at"],
+                name="due_compactions",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='compaction',
-            constraint=models.UniqueConstraint(condition=models.Q(('status__in', ('requested', 'running'))), fields=('session',), name='one_live_compaction_per_session'),
+            model_name="compaction",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("status__in", ("requested", "running"))),
+                fields=("session",),
+                name="one_live_compaction_per_session",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='frame',
-            constraint=models.UniqueConstraint(fields=('project', 'digest'), name='one_frame_per_content'),
+            model_name="frame",
+            constraint=models.UniqueConstraint(fields=("project", "digest"), name="one_frame_per_content"),
         ),
         migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.UniqueConstraint(fields=('session', 'number'), name='one_turn_per_number'),
+            model_name="turn",
+            constraint=models.UniqueConstraint(fields=("session", "number"), name="one_turn_per_number"),
         ),
     ]

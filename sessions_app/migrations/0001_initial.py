@@ -6,122 +6,217 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Project',
+            name="Project",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('name', models.SlugField(max_length=100, unique=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                (
+                    "id",
+                    models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False),
+                ),
+                ("name", models.SlugField(max_length=100, unique=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
         migrations.CreateModel(
-            name='ApiKey',
+            name="ApiKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(blank=True, max_length=100)),
-                ('prefix', models.CharField(help_text="The key's first characters, to tell keys apart.", max_length=12)),
-                ('digest', models.CharField(editable=False, max_length=64, unique=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('revoked_at', models.DateTimeField(blank=True, null=True)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='keys', to='transcript.project')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(blank=True, max_length=100)),
+                (
+                    "prefix",
+                    models.CharField(
+                        help_text="The key's first characters, to tell keys apart.", max_length=12
+                    ),
+                ),
+                ("digest", models.CharField(editable=False, max_length=64, unique=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="keys",
+                        to="transcript.project",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Session',
+            name="Session",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('public_id', models.CharField(max_length=128, verbose_name='id')),
-                ('model', models.CharField(max_length=200)),
-                ('system', models.TextField(blank=True, default='')),
-                ('tools', models.TextField(blank=True, default='')),
-                ('max_tokens', models.PositiveIntegerField(blank=True, null=True)),
-                ('limits', models.JSONField(blank=True, default=dict)),
-                ('summarizer_model', models.CharField(blank=True, default='', max_length=200)),
-                ('compact_tool', models.BooleanField(default=False)),
-                ('strict', models.BooleanField(default=False)),
-                ('memory_placement', models.CharField(choices=[('system', 'system'), ('message', 'message')], default='system', max_length=10)),
-                ('metadata', models.TextField(blank=True, default='{}')),
-                ('estimator', models.CharField(help_text="The unit of this session's stored token counts.", max_length=40)),
-                ('fixed_tokens', models.PositiveIntegerField(default=0, help_text='System and tools, in base units.')),
-                ('reported_limit', models.PositiveIntegerField(blank=True, help_text='The window that a provider named when it refused a request of this session.', null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='sessions', to='transcript.project')),
+                (
+                    "id",
+                    models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False),
+                ),
+                ("public_id", models.CharField(max_length=128, verbose_name="id")),
+                ("model", models.CharField(max_length=200)),
+                ("system", models.TextField(blank=True, default="")),
+                ("tools", models.TextField(blank=True, default="")),
+                ("max_tokens", models.PositiveIntegerField(blank=True, null=True)),
+                ("limits", models.JSONField(blank=True, default=dict)),
+                ("summarizer_model", models.CharField(blank=True, default="", max_length=200)),
+                ("compact_tool", models.BooleanField(default=False)),
+                ("strict", models.BooleanField(default=False)),
+                (
+                    "memory_placement",
+                    models.CharField(
+                        choices=[("system", "system"), ("message", "message")],
+                        default="system",
+                        max_length=10,
+                    ),
+                ),
+                ("metadata", models.TextField(blank=True, default="{}")),
+                (
+                    "estimator",
+                    models.CharField(
+                        help_text="The unit of this session's stored token counts.", max_length=40
+                    ),
+                ),
+                (
+                    "fixed_tokens",
+                    models.PositiveIntegerField(default=0, help_text="System and tools, in base units."),
+                ),
+                (
+                    "reported_limit",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="The window that a provider named when it refused a request of this session.",
+                        null=True,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="sessions",
+                        to="transcript.project",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-created_at'],
+                "ordering": ["-created_at"],
             },
         ),
         migrations.CreateModel(
-            name='Message',
+            name="Message",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('seq', models.PositiveIntegerField()),
-                ('role', models.CharField(choices=[('user', 'user'), ('assistant', 'assistant')], max_length=10)),
-                ('content', models.TextField()),
-                ('tokens', models.PositiveIntegerField()),
-                ('tokens_through', models.PositiveBigIntegerField()),
-                ('digest', models.CharField(max_length=64)),
-                ('client_id', models.CharField(blank=True, max_length=200, null=True)),
-                ('pinned', models.BooleanField(default=False)),
-                ('asks', models.BooleanField(default=False)),
-                ('shown_ids', models.TextField(blank=True, default='')),
-                ('open_calls', models.TextField(blank=True, default='')),
-                ('produced_on', models.CharField(blank=True, default='', max_length=64)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='messages', to='transcript.session')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("seq", models.PositiveIntegerField()),
+                (
+                    "role",
+                    models.CharField(choices=[("user", "user"), ("assistant", "assistant")], max_length=10),
+                ),
+                ("content", models.TextField()),
+                ("tokens", models.PositiveIntegerField()),
+                ("tokens_through", models.PositiveBigIntegerField()),
+                ("digest", models.CharField(max_length=64)),
+                ("client_id", models.CharField(blank=True, max_length=200, null=True)),
+                ("pinned", models.BooleanField(default=False)),
+                ("asks", models.BooleanField(default=False)),
+                ("shown_ids", models.TextField(blank=True, default="")),
+                ("open_calls", models.TextField(blank=True, default="")),
+                ("produced_on", models.CharField(blank=True, default="", max_length=64)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="messages",
+                        to="transcript.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['session', 'seq'],
+                "ordering": ["session", "seq"],
             },
         ),
         migrations.CreateModel(
-            name='ToolCallId',
+            name="ToolCallId",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('tool_use_id', models.CharField(max_length=300)),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='transcript.session')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("tool_use_id", models.CharField(max_length=300)),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="transcript.session"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='IdempotentAnswer',
+            name="IdempotentAnswer",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(max_length=255)),
-                ('fingerprint', models.CharField(help_text='SHA-256 of method, path and body.', max_length=64)),
-                ('status', models.PositiveSmallIntegerField()),
-                ('body', models.TextField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='transcript.project')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=255)),
+                (
+                    "fingerprint",
+                    models.CharField(help_text="SHA-256 of method, path and body.", max_length=64),
+                ),
+                ("status", models.PositiveSmallIntegerField()),
+                ("body", models.TextField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="transcript.project"
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('project', 'key'), name='one_answer_per_idempotency_key')],
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "key"), name="one_answer_per_idempotency_key")
+                ],
             },
         ),
         migrations.AddConstraint(
-            model_name='session',
-            constraint=models.UniqueConstraint(fields=('project', 'public_id'), name='one_session_per_public_id'),
+            model_name="session",
+            constraint=models.UniqueConstraint(
+                fields=("project", "public_id"), name="one_session_per_public_id"
+            ),
         ),
         migrations.AddIndex(
-            model_name='message',
-            index=models.Index(condition=models.Q(('pinned', True)), fields=['session', 'seq'], name='pinned_messages'),
+            model_name="message",
+            index=models.Index(
+                condition=models.Q(("pinned", True)), fields=["session", "seq"], name="pinned_messages"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='message',
-            constraint=models.UniqueConstraint(fields=('session', 'seq'), name='one_message_per_seq'),
+            model_name="message",
+            constraint=models.UniqueConstraint(fields=("session", "seq"), name="one_message_per_seq"),
         ),
         migrations.AddConstraint(
-            model_name='message',
-            constraint=models.UniqueConstraint(condition=models.Q(('client_id__isnull', False)), fields=('session', 'client_id'), name='one_message_per_client_id'),
+            model_name="message",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("client_id__isnull", False)),
+                fields=("session", "client_id"),
+                name="one_message_per_client_id",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='toolcallid',
-            constraint=models.UniqueConstraint(fields=('session', 'tool_use_id'), name='one_row_per_tool_call_id'),
+            model_name="toolcallid",
+            constraint=models.UniqueConstraint(
+                fields=("session", "tool_use_id"), name="one_row_per_tool_call_id"
+            ),
         ),
     ]

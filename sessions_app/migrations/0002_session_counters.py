@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('transcript', '0001_initial'),
+        ("transcript", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='session',
-            name='compactions',
+            model_name="session",
+            name="compactions",
             field=models.PositiveIntegerField(default=0),
         ),
         migrations.AddField(
-            model_name='session',
-            name='last_input_tokens',
+            model_name="session",
+            name="last_input_tokens",
             field=models.PositiveIntegerField(default=0),
         ),
     ]

@@ -64,7 +64,9 @@ def test_defaults_of_the_deployment_stand_under_the_configuration():
     assert (profile.trigger_frac, profile.summarizer_model) == (0.6, "cheap")
 
 
-@pytest.mark.parametrize(("limit", "window"), [(30_000, 30_000), (120_000, 120_000), (29_999, 100_000), (120_001, 100_000)])
+@pytest.mark.parametrize(
+    ("limit", "window"), [(30_000, 30_000), (120_000, 120_000), (29_999, 100_000), (120_001, 100_000)]
+)
 def test_a_learned_limit_counts_only_near_the_known_window(limit, window):
     catalog = {"some-model": {"max_input_tokens": 100_000}}
     assert lookup(catalog=catalog, learned={"max_input_tokens": limit}).max_input_tokens == window
@@ -106,7 +108,10 @@ def test_at_least_half_of_the_window_is_usable(window, max_tokens):
         ("openrouter/anthropic/claude-opus-4.8:thinking", "claude-opus-4-8"),
         ("us.anthropic.claude-opus-4-8-v1:0", "claude-opus-4-8"),
         ("anthropic.claude-3-5-sonnet-20241022-v2:0", "claude-3-5-sonnet"),
-        ("arn:aws:bedrock:us-east-1:1:inference-profile/us.anthropic.claude-haiku-4-5-20251001-v1:0", "claude-haiku-4-5"),
+        (
+            "arn:aws:bedrock:us-east-1:1:inference-profile/us.anthropic.claude-haiku-4-5-20251001-v1:0",
+            "claude-haiku-4-5",
+        ),
         ("claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
         ("claude-sonnet-5[1m]", "claude-sonnet-5"),
         ("claude-3-5-haiku-latest", "claude-3-5-haiku"),
@@ -129,7 +134,10 @@ def test_the_newest_claude_models_bind_thinking_to_what_stood_before_it(model):
     assert lookup(model).binds_thinking
 
 
-@pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-5", "claude-fable-5", "claude-opus-4-8", "claude-3-7-sonnet", "gpt-6"])
+@pytest.mark.parametrize(
+    "model",
+    ["claude-opus-5", "claude-sonnet-5", "claude-fable-5", "claude-opus-4-8", "claude-3-7-sonnet", "gpt-6"],
+)
 def test_other_models_do_not_bind_thinking(model):
     assert not lookup(model).binds_thinking
 
@@ -139,7 +147,10 @@ def test_a_claude_that_is_not_listed_is_treated_like_the_newest_but_its_window_i
     assert profile.binds_thinking
     assert not profile.counts_output
     assert not profile.known
-    assert lookup("claude-opus-9", catalog={"claude-opus-9": {"max_input_tokens": 2_000_000}}).usable(1) == 2_000_000
+    assert (
+        lookup("claude-opus-9", catalog={"claude-opus-9": {"max_input_tokens": 2_000_000}}).usable(1)
+        == 2_000_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +168,11 @@ def test_a_claude_that_is_not_listed_is_treated_like_the_newest_but_its_window_i
 )
 def test_families_say_how_their_provider_counts(model, factor, counts_output, least_cached):
     profile = lookup(model)
-    assert (profile.estimate_factor, profile.counts_output, profile.min_cacheable_tokens) == (factor, counts_output, least_cached)
+    assert (profile.estimate_factor, profile.counts_output, profile.min_cacheable_tokens) == (
+        factor,
+        counts_output,
+        least_cached,
+    )
 
 
 def test_a_longer_name_part_is_another_model():

@@ -56,7 +56,8 @@ def views(draw: st.DrawFn, messages: list[Message]) -> tuple[View, Head]:
     head = Head(
         "[Summary]\n" + draw(WORDS) if kept_from else "", "[Messages left out]" if first > kept_from else ""
     )
-    return View("c" if kept_from else None, kept_from, first, before, limit, len(messages) - 1), head
+    compaction = "c" if kept_from else None
+    return View(compaction, kept_from, first, before, limit, last_seq=len(messages) - 1), head
 
 
 def show(frame: Frame, view: View, head: Head, messages: list[Message]) -> assemble.Assembled:

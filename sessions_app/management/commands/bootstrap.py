@@ -21,7 +21,9 @@ class Command(BaseCommand):
             try:
                 auth.make_key(Project.objects.get_or_create(name=project)[0], "bootstrap", key)
             except ValueError:
-                raise CommandError(f"HANGO_BOOTSTRAP_API_KEY: the key given for project {project!r} belongs to another project") from None
+                raise CommandError(
+                    f"HANGO_BOOTSTRAP_API_KEY: the key given for project {project!r} belongs to another project"
+                ) from None
 
 
 def pairs(value: str) -> list[tuple[str, str]]:
