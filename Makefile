@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check fix bench docs lock clean
+.PHONY: help demo run test check fix fuzz bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +36,9 @@ check: $(STAMP) ## lint, format, types, arrows between modules, migrations up to
 fix: $(STAMP) ## what ruff can repair by itself
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+fuzz: $(STAMP) ## 100,000 sessions at random against the strict upstream's rules (about half an hour)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/engine/test_fuzz.py -p no:randomly $(ARGS)
 
 bench: $(STAMP) ## time and queries of a build at 100 and at 10 000 messages
 	@$(BIN)/python -m benchmarks.build
