@@ -179,5 +179,19 @@ def text(events: Iterator[Event]) -> Iterator[bytes]:
         yield _bytes(Event("error", exact.dumps(data)))
 
 
+class Chunks(Iterator[bytes]):
+    """Chunks whose `close` is heard also by a generator that has not begun: a reader may leave before the first one."""
+
+    def __init__(self, chunks: Generator[bytes]) -> None:
+        self._chunks = chunks
+
+    def __next__(self) -> bytes:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        next(self._chunks, None)
+        self._chunks.close()
+
+
 def _bytes(event: Event) -> bytes:
     return f"event: {event.name}\ndata: {event.data}\n\n".encode()

@@ -152,7 +152,7 @@ class Turns(APIView):
                 "X-Hango-Turn": str(session.turns.order_by("-number").values_list("number", flat=True)[0])
             }
             return StreamingHttpResponse(
-                run.streamed(call.text(chain([first], events))),
+                call.Chunks(run.streamed(call.text(chain([first], events)))),
                 content_type="text/event-stream",
                 headers=headers,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -122,7 +122,7 @@ class Run:
             rows.update(status=response.status_code, body=response.content.decode())
         return response
 
-    def streamed(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def streamed(self, chunks: Iterator[bytes]) -> Generator[bytes]:
         """The chunks; a stream is not kept, so its key is free again when it ends."""
         try:
             yield from chunks
