@@ -1,7 +1,6 @@
 """Faults that happen to the store, done by a process of its own with the settings of the running stack.
 
-python -m tests.acceptance.faults torn_tail SESSION
-python -m tests.acceptance.faults clock SECONDS
+It reads lines, `torn_tail SESSION` or `clock SECONDS`, and answers each with `done`.
 """
 
 import os
@@ -37,4 +36,7 @@ def clock(seconds: str) -> None:
 
 if __name__ == "__main__":
     django.setup()
-    {"torn_tail": torn_tail, "clock": clock}[sys.argv[1]](sys.argv[2])
+    for line in sys.stdin:
+        name, value = line.split()
+        {"torn_tail": torn_tail, "clock": clock}[name](value)
+        print("done", flush=True)

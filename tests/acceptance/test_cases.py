@@ -27,6 +27,7 @@ class Control:
         self.restarts = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.settimeout(0.1)
+        self.store = self._open_store()
 
     def hook(self, name: str) -> str:
         return f"{sys.executable} {HERE / 'hook.py'} {self.listener.getsockname()[1]} {name}"
@@ -54,15 +55,37 @@ class Control:
         self.restarts += 1
 
     def fault(self, asked) -> None:
+        """A process dies in the middle of an append."""
         assert asked["fault"] == "torn_tail"
-        assert self._fault("torn_tail", asked["session"]) == -9
+        assert self._at_the_store("torn_tail", asked["session"]) == ""
+        assert self.store.wait() == -9
+        self.store.communicate()
 
     def clock(self, asked) -> None:
-        assert self._fault("clock", asked["advance_s"]) == 0
+        assert self._at_the_store("clock", asked["advance_s"]) == "done\n"
 
-    def _fault(self, *arguments: str) -> int:
-        command = [sys.executable, "-m", "tests.acceptance.faults", *arguments]
-        return subprocess.run(command, env=self.running.env, cwd=HERE.parent.parent, check=False).returncode
+    def _at_the_store(self, *words: str) -> str:
+        if self.store.poll() is not None:
+            self.store = self._open_store()
+        self.store.stdin.write(" ".join(words) + "\n")
+        self.store.stdin.flush()
+        return self.store.stdout.readline()
+
+    def _open_store(self) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.acceptance.faults"],
+            env=self.running.env,
+            cwd=HERE.parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def close(self) -> None:
+        self.listener.close()
+        if self.store.poll() is None:
+            self.store.kill()
+            self.store.communicate()
 
 
 def test_no_case_fails_that_must_pass(start_stack, tmp_path):
@@ -75,8 +98,8 @@ def test_no_case_fails_that_must_pass(start_stack, tmp_path):
         ANTHROPIC_API_KEY="test",
         HANGO_MODEL_PROFILES=profiles,
         # A process that is killed while the provider hangs is given up after the lease, which the runner's 30 s outlast.
-        HANGO_LEASE_S="8",
-        HANGO_SUMMARY_TIMEOUT_S="5",
+        HANGO_LEASE_S="6",
+        HANGO_SUMMARY_TIMEOUT_S="4",
         HANGO_WEB_WORKERS="1",
         HANGO_WORKERS="1",
     )
@@ -102,6 +125,7 @@ def test_no_case_fails_that_must_pass(start_stack, tmp_path):
         finally:
             runner.kill()
             runner.wait()
+            control.close()
     said = (tmp_path / "said").read_text()
     results = json.loads(found.read_text())
     assert len(results) == len(list(RUNNER.parent.glob("[0-9]*.json"))), said
