@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
 
 from django.utils import timezone
 
@@ -55,7 +58,7 @@ def lines(state: gather.State, fixed: int) -> trigger.Lines:
     return trigger.lines(
         state.limits,
         int(fixed * factor(state)) + prompt,
-        growth=gather.recent_growth(state.turns, timezone.now()),
+        growth=_growth(state.turns, timezone.now()),
         summary_s=_summary_s(state),
     )
 
@@ -108,3 +111,13 @@ def _summary_s(state: gather.State) -> float:
         if done and done.finished_at and done.started_at
         else 0.0
     )
+
+
+def _growth(turns: Sequence[Turn], now: datetime) -> float:
+    """Tokens per second that the session grew by over its recent turns, tool time included; 0 when unknown."""
+    closed = [t for t in turns if t.usage or t.input_tokens]
+    if len(closed) < 2:
+        return 0.0
+    grown = sum(max(0, a.input_tokens - b.input_tokens) for a, b in pairwise(closed))
+    seconds = (now - closed[-1].created_at).total_seconds()
+    return grown / seconds if seconds > 0 else 0.0

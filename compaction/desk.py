@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from compaction import budget, gather
+from compaction import budget, frames, gather
 from compaction.engine import assemble, briefing, cut, tokens, trigger, truncate, types
 from compaction.engine.errors import CannotFit
 from compaction.models import Compaction, Turn
@@ -80,7 +80,7 @@ class Desk:
         own = types.digest_of(self.frame_body)
         self.memories.setdefault(own, self.frame.memory)
         if missing := [name for _, name in kept if name not in self.memories]:
-            self.memories |= gather.memory_blocks(self.session, missing)
+            self.memories |= frames.memory_blocks(self.session, missing)
         if self.frame.memory and (not kept or self.memories[kept[-1][1]] != self.frame.memory):
             shown = [
                 m.seq for m in self.messages(view.first_seq) if m.role == "user" and m.seq <= view.last_seq
@@ -101,8 +101,16 @@ class Desk:
     def head(self, view: types.View) -> types.Head:
         key = replace(view, args_cut_before=0, thinking_cut_before=0, memories=(), last_seq=0)
         if key not in self.heads:
-            self.heads[key] = head(self.session, view)
+            self.heads[key] = head(self.session, view, self.compaction(view))
         return self.heads[key]
+
+    def compaction(self, view: types.View) -> Compaction | None:
+        """The compaction that a view stands on; most often it was read with the state."""
+        if view.compaction is None:
+            return None
+        known = (self.state.last.compaction if self.state.last else None, self.state.candidate)
+        found = next((c for c in known if c is not None and str(c.pk) == view.compaction), None)
+        return found or self.session.compactions_made.get(pk=view.compaction)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -126,9 +134,9 @@ class Desk:
 def open_desk(state: gather.State, memory: str | None) -> Desk:
     last = state.last
     if memory is None:
-        memory = gather.memory_of(last.frame.body) if last else ""
-    body = gather.frame_body(state.session, state.profile, state.limits, memory)
-    frame = gather.frame(body)
+        memory = frames.memory_of(last.frame.body) if last else ""
+    body = frames.body_of(state.session, state.profile, state.limits, memory)
+    frame = frames.read(body)
     desk = Desk(state, body, frame, trigger.lines(state.limits, 0))
     fixed = tokens.fixed_tokens(state.estimator, frame.system, frame.tools, frame.memory)
     desk.lines = budget.lines(state, fixed)
@@ -222,11 +230,9 @@ def drop(desk: Desk, shown: Shown, target: int, *, best_effort: bool = False) ->
 # --- shared with the past
 
 
-def head(session: Session, view: types.View) -> types.Head:
+def head(session: Session, view: types.View, used: Compaction | None) -> types.Head:
     """What stands before the shown messages: the compaction's summary message, and what was dropped since."""
-    text = dropped = ""
-    if view.compaction:
-        text = session.compactions_made.values_list("head", flat=True).get(pk=view.compaction)
+    text, dropped = used.head if used else "", ""
     if view.first_seq > view.kept_from:
         pins, asked = gather.carried(session, view.kept_from, view.first_seq)
         if view.block_limit:
@@ -242,10 +248,18 @@ def head(session: Session, view: types.View) -> types.Head:
 def prefix(turn: Turn, before: int) -> tuple[types.OutgoingRequest, int]:
     """(what a turn sent of the messages before `before`, as the provider's cache holds it, its base units)."""
     view = replace(budget.view_of(turn), last_seq=before - 1)
-    memories = gather.memory_blocks(turn.session, [name for _, name in view.memories])
-    frame = gather.frame(turn.frame.body)
+    memories = frames.memory_blocks(turn.session, [name for _, name in view.memories])
+    frame = frames.read(turn.frame.body)
     messages = gather.messages(turn.session, view.first_seq, view.last_seq)
-    made = render(turn.session, frame, view, messages, head(turn.session, view), turn.max_tokens, memories)
+    made = render(
+        turn.session,
+        frame,
+        view,
+        messages,
+        head(turn.session, view, turn.compaction),
+        turn.max_tokens,
+        memories,
+    )
     return made.request, made.tokens
 
 

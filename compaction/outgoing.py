@@ -15,7 +15,7 @@ from datetime import timedelta
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from compaction import budget, compact, counting, gather, jobs, ready
+from compaction import budget, compact, counting, frames, gather, jobs, ready
 from compaction.desk import Desk, Shown, drop, newer, open_desk, swap_in, truncated
 from compaction.engine import cut, repair, thinking, trigger, types, validator
 from compaction.engine.errors import InvalidRequest, NothingToAnswer, NothingToSend, ResultsMissing
@@ -168,7 +168,7 @@ def store(desk: Desk, shown: Shown, *, deferred: bool = False, rung: str | None 
     last, turn = state.last, state.open
     changed = last is not None and chain(elements[: last.elements]) != last.elements_digest
     values: dict[str, object] = {
-        "frame": gather.stored_frame(state.session, desk.frame_body, last),
+        "frame": frames.stored(state.session, desk.frame_body, last),
         "compaction_id": shown.view.compaction, "kept_from": shown.view.kept_from, "first_seq": shown.view.first_seq,
         "args_cut_before": shown.view.args_cut_before, "block_limit": shown.view.block_limit, "thinking_stripped_to": shown.view.thinking_cut_before or None, "memories": [list(m) for m in shown.view.memories],
         "sent_digest": thinking.sent_digest(shown.request), "last_seq": shown.view.last_seq,
@@ -198,7 +198,7 @@ def store(desk: Desk, shown: Shown, *, deferred: bool = False, rung: str | None 
         Turn.objects.filter(pk=turn.pk, status=Turn.Status.OPEN).update(**values)
         for name, value in values.items():
             setattr(turn, name, value)
-    used = state.session.compactions_made.get(pk=shown.view.compaction) if shown.view.compaction else None
+    used = desk.compaction(shown.view)
     return Built(turn, state, shown, desk.lines, body, changed, desk.waited_s, used)
 
 
