@@ -38,7 +38,7 @@ fix: $(STAMP) ## what ruff can repair by itself
 	$(BIN)/ruff format
 
 fuzz: $(STAMP) ## 100,000 sessions at random against the strict upstream's rules (about half an hour)
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/engine/test_fuzz.py -p no:randomly $(ARGS)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/engine/test_fuzz.py -p no:randomly --timeout=0 $(ARGS)
 
 bench: $(STAMP) ## time and queries of a build at 100 and at 10 000 messages
 	@$(BIN)/python -m benchmarks.build
