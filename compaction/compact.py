@@ -16,7 +16,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.utils import timezone
 
-from compaction import budget, conf, desk, gather, jobs, offload, summary
+from compaction import budget, conf, desk, frames, gather, jobs, offload, summary
 from compaction.engine import briefing, cut, trigger, types
 from compaction.engine.errors import NotFound, ProviderFailed, SummaryRejected
 from compaction.models import LIVE, Compaction
@@ -216,6 +216,8 @@ def _warm(job: Compaction, span: Span) -> summary.Warm | None:
     shows = (turn.compaction_id == (span.base.pk if span.base else None)) and turn.first_seq == start
     if not (young and shows) or job.partial or span.kept_from > turn.last_seq + 1:
         return None
+    if list(frames.read(turn.frame.body).redact) != (job.session.limits.get("redact") or []):
+        return None  # what was sent may hold what must not leave any more
     turn.session = job.session
     request, weight = desk.prefix(turn, span.kept_from)
     size = int(weight * span.factor)

@@ -66,6 +66,8 @@ def write(
     `ProviderFailed`, and `SummaryRejected` when the answer cannot stand even after one reminder.
     """
     estimator = tokens.estimator(session.estimator)
+    without = redaction.of_limits(session.limits) or str
+    previous, instructions = previous and without(previous), without(instructions)
     provider = registry.provider()
     if provider is None:
         if settings.HANGO_SUMMARIZER_DELAY_S:

@@ -7,7 +7,7 @@ import contextlib
 from celery import shared_task
 
 from compaction import compact as flow
-from compaction import jobs, offload
+from compaction import counting, jobs, offload
 from compaction.engine.errors import NotFound
 from compaction.models import Compaction
 
@@ -27,6 +27,11 @@ def mirror(compaction_id: str) -> None:
     )
     if row is not None and offload.mirror(row.session, offload.evicted_through(row.session)):
         Compaction.objects.filter(session=row.session, status=Compaction.Status.READY).update(mirrored=True)
+
+
+@shared_task(name="compaction.count", ignore_result=True)
+def count(turn_id: int) -> None:
+    counting.count_closed(turn_id)
 
 
 @shared_task(name="compaction.sweep", ignore_result=True)

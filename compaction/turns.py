@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from compaction import budget, facts, gather, jobs
+from compaction import budget, counting, facts, gather, jobs
 from compaction.engine import exact, integrity, tokens, types
 from compaction.engine.errors import Conflict, NotFound
 from compaction.models import Turn
@@ -85,6 +85,8 @@ def complete(
         answered = {"rung": turn.rung or "first", "outcome": "completed", "seq": seq, "warnings": warnings}
         Turn.objects.filter(pk=turn.pk).update(warnings=turn.warnings, attempts=[*turn.attempts, answered])
         _count(session, turn, usage)
+        if not tokens.context_of(usage or {}):
+            counting.count_later(turn)
         note_compact_tool(session, stored.rows)
         jobs.ring_if_due(session)
     if own_call and usage:
@@ -115,6 +117,7 @@ def close_by_append(session: Session, turn: Turn | None, rows: Sequence[Message]
     closed = _close(turn, Turn.Status.COMPLETED)
     if closed:
         _count(session, turn, None)
+        counting.count_later(turn)
     return closed
 
 

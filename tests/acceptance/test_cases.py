@@ -88,7 +88,8 @@ class Control:
             self.store.communicate()
 
 
-def test_no_case_fails_that_must_pass(start_stack, tmp_path):
+@pytest.mark.parametrize("mode", ["build", "turns"])
+def test_no_case_fails_that_must_pass(start_stack, tmp_path, mode):
     profiles = subprocess.run(
         [sys.executable, str(RUNNER), "--print-profiles"], capture_output=True, text=True, check=True
     ).stdout
@@ -113,7 +114,7 @@ def test_no_case_fails_that_must_pass(start_stack, tmp_path):
         "--api-key",
         "case-key",
         "--mode",
-        "build",
+        mode,
     ]
     command += ["--provider-port", str(provider_port), "--json", str(found)]
     for option in ("restart", "fault", "clock"):

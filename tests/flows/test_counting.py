@@ -223,3 +223,18 @@ def test_over_many_turns_far_from_the_trigger_the_provider_is_left_alone(start, 
     assert provider.counts == []
     sizes = [runtime.sent[n].shown.size for n in sorted(runtime.sent)]
     assert all(b > a for a, b in itertools.pairwise(sizes))
+
+
+def test_a_turn_whose_usage_nobody_told_is_counted_in_the_worker_and_anchors_the_next_budget(start, provider):
+    runtime = start()
+    runtime.say("Hello.")
+    built = runtime.build()
+    runtime.complete("Hello to you.")
+    provider.counted = built.shown.tokens + 40
+    counting.count_closed(built.turn.pk)
+    counting.count_closed(built.turn.pk)  # delivered twice
+    assert [call.purpose for call in provider.counts] == ["count"]
+    runtime.say("And now?")
+    after = runtime.build()
+    assert after.shown.source == "usage"
+    assert after.shown.size > provider.counted

@@ -166,3 +166,16 @@ def test_the_results_that_the_model_has_yet_to_see_are_not_old_however_large(sta
     assert built.turn.args_cut_before > 0
     newest = json.loads(built.body)["messages"][-1]["content"][0]
     assert newest["content"] == words(5_000, "NEWEST")
+
+
+def test_on_a_cold_cache_old_results_are_cut_below_the_trigger_and_on_a_warm_one_they_are_not(start):
+    for minutes, cut_down in ((1, False), (10, True)):
+        runtime = start(public_id=f"idle-{minutes}")
+        runtime.say("Read it all.")
+        for _ in range(6):
+            runtime.round(900)
+        runtime.clock.move(60 * minutes)
+        built = runtime.build()
+        assert built.shown.size < built.lines.trigger
+        assert (built.shown.view.args_cut_before > 0) is cut_down
+        assert built.prefix_changed is cut_down
