@@ -16,8 +16,9 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.utils import timezone
 
-from compaction import budget, conf, desk, frames, gather, jobs, offload, summary
+from compaction import budget, conf, desk, facts, frames, gather, jobs, offload, summary
 from compaction.engine import briefing, cut, trigger, types
+from compaction.engine import overflow as rungs
 from compaction.engine.errors import NotFound, ProviderFailed, SummaryRejected
 from compaction.models import LIVE, Compaction
 from compaction.providers import registry
@@ -75,8 +76,19 @@ def run(job_id: str, *, deadline_s: float | None = None) -> Compaction | None:
     return _fresh(job)
 
 
+def _learned(job: Compaction, error: ProviderFailed) -> bool:
+    """Whether the summarizer's window was smaller than thought and the error named it: the next chunk is smaller."""
+    limit = rungs.limits_of(error.message).limit
+    if not limit:
+        return False
+    model = summary.summarizer(job.session)
+    known = conf.profile(model, facts.of(model)).max_input_tokens
+    facts.learn_limit(model, limit, known)
+    return facts.believed(limit, known) and limit != known
+
+
 def _later_or_failed(job: Compaction, error: ProviderFailed) -> None:
-    if error.may_pass and job.attempts < jobs.MAX_ATTEMPTS:
+    if (error.may_pass or _learned(job, error)) and job.attempts < jobs.MAX_ATTEMPTS:
         jobs.give_back(job, error)
     else:
         jobs.end(job, Status.FAILED, error.kind or error.code, error.detail)
@@ -195,6 +207,7 @@ def _summarise(job: Compaction, span: Span, deadline_s: float | None) -> None:
         longest=span.lines.summary,
         factor=span.factor,
         timeout_s=min(settings.HANGO_SUMMARY_TIMEOUT_S, deadline_s or settings.HANGO_SUMMARY_TIMEOUT_S),
+        window=span.state.limits.window,
         warm=_warm(job, span),
     )
     jobs.note_success()
