@@ -14,7 +14,7 @@ def told(call):
 
 def compacted(runtime):
     runtime.request_job()
-    (job,) = runtime.work()
+    *_, job = runtime.work()  # a long span is folded in several claims
     assert job.status == "ready", job.error_code
     return job
 
