@@ -207,7 +207,6 @@ def _summarise(job: Compaction, span: Span, deadline_s: float | None) -> None:
         longest=span.lines.summary,
         factor=span.factor,
         timeout_s=min(settings.HANGO_SUMMARY_TIMEOUT_S, deadline_s or settings.HANGO_SUMMARY_TIMEOUT_S),
-        window=span.state.limits.window,
         warm=_warm(job, span),
     )
     jobs.note_success()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -58,13 +58,11 @@ def write(
     longest: int,
     factor: float,
     timeout_s: float,
-    window: int,
     warm: Warm | None = None,
 ) -> Written:
     """Notes on the oldest of the messages that one call can read, brought up to date from `previous`.
 
-    `longest`: the model's tokens that the notes may have; `factor`: tokens per base unit of the session's model, `window`
-    what its requests may have. Raises
+    `longest`: the model's tokens that the notes may have; `factor`: tokens per base unit of the session's model. Raises
     `ProviderFailed`, and `SummaryRejected` when the answer cannot stand even after one reminder.
     """
     estimator = tokens.estimator(session.estimator)
@@ -80,8 +78,6 @@ def write(
         return Written(text, messages[-1].seq + 1, Compaction.Kind.EXTRACTIVE)
     model = summarizer(session)
     profile = conf.profile(model, facts.of(model))
-    if model == session.model:  # what bounds the session's requests bounds this one, too
-        profile = replace(profile, max_input_tokens=min(profile.window, window))
     longest = min(longest, profile.max_output_tokens or longest)
     mode: briefing.Mode = "update" if previous else "create"
     system = briefing.instructions(mode, focus=instructions, max_tokens=longest)
