@@ -14,23 +14,9 @@ from compaction.engine import tokens, trigger, types
 from compaction.models import Compaction, Turn
 
 
-def view_of(turn: Turn) -> types.View:
-    """The view that a turn shows."""
-    return types.View(
-        compaction=str(turn.compaction_id) if turn.compaction_id else None,
-        kept_from=turn.kept_from,
-        first_seq=turn.first_seq,
-        args_cut_before=turn.args_cut_before,
-        block_limit=turn.block_limit,
-        thinking_cut_before=turn.thinking_stripped_to or 0,
-        memories=gather.memories_of(turn),
-        last_seq=turn.last_seq,
-    )
-
-
 def same_view(turn: Turn, view: types.View) -> bool:
     """Whether a turn shows the same messages in the same form, but for its end and its memory."""
-    return replace(view_of(turn), memories=view.memories, last_seq=view.last_seq) == view
+    return replace(gather.view_of(turn), memories=view.memories, last_seq=view.last_seq) == view
 
 
 def anchor(state: gather.State, view: types.View | None) -> tokens.Anchor | None:

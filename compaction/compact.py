@@ -175,7 +175,8 @@ def _span(job: Compaction) -> Span | None:
         if place is None or (base is not None and messages[place].seq <= start):
             return None
         # What was dropped mechanically is shown by nobody, so it is summarised now.
-        dropped = next((i for i in cut.allowed(messages) if messages[i].seq == state.view().first_seq), 0)
+        first_seq = state.view().first_seq
+        dropped = next((i for i in cut.allowed(messages) if messages[i].seq == first_seq), 0)
         kept_from = messages[max(place, dropped)].seq
         if not forced and jobs.tried_enough(job, base, kept_from):
             return None

@@ -247,7 +247,7 @@ def head(session: Session, view: types.View, used: Compaction | None) -> types.H
 
 def prefix(turn: Turn, before: int) -> tuple[types.OutgoingRequest, int]:
     """(what a turn sent of the messages before `before`, as the provider's cache holds it, its base units)."""
-    view = replace(budget.view_of(turn), last_seq=before - 1)
+    view = replace(gather.view_of(turn), last_seq=before - 1)
     memories = frames.memory_blocks(turn.session, [name for _, name in view.memories])
     frame = frames.read(turn.frame.body)
     messages = gather.messages(turn.session, view.first_seq, view.last_seq)

@@ -37,7 +37,6 @@ class State:
     candidate: Compaction | None
     last_seq: int
     through: int
-    last_asks: bool
 
     @property
     def estimator(self) -> tokens.Estimator:
@@ -79,16 +78,7 @@ class State:
                 memories=memories_of(last),
                 last_seq=self.last_seq,
             )
-        return types.View(
-            compaction=str(last.compaction_id) if last.compaction_id else None,
-            kept_from=last.kept_from,
-            first_seq=last.first_seq,
-            args_cut_before=last.args_cut_before,
-            block_limit=last.block_limit,
-            thinking_cut_before=last.thinking_stripped_to or 0,
-            memories=memories_of(last),
-            last_seq=self.last_seq,
-        )
+        return replace(view_of(last), last_seq=self.last_seq)
 
 
 def state(session: Session, max_tokens: int | None = None) -> State:
@@ -101,7 +91,7 @@ def state(session: Session, max_tokens: int | None = None) -> State:
     jobs = tuple(
         session.compactions_made.defer("head", "partial", "summary").order_by("-created_at")[:RECENT]
     )
-    newest = session.messages.order_by("-seq").values("seq", "tokens_through", "asks").first()
+    newest = session.messages.order_by("-seq").values("seq", "tokens_through").first()
     return State(
         session=session,
         profile=profile,
@@ -111,7 +101,20 @@ def state(session: Session, max_tokens: int | None = None) -> State:
         candidate=latest_valid(session),
         last_seq=newest["seq"] if newest else -1,
         through=newest["tokens_through"] if newest else 0,
-        last_asks=bool(newest and newest["asks"]),
+    )
+
+
+def view_of(turn: Turn) -> types.View:
+    """The view that a turn shows."""
+    return types.View(
+        compaction=str(turn.compaction_id) if turn.compaction_id else None,
+        kept_from=turn.kept_from,
+        first_seq=turn.first_seq,
+        args_cut_before=turn.args_cut_before,
+        block_limit=turn.block_limit,
+        thinking_cut_before=turn.thinking_stripped_to or 0,
+        memories=memories_of(turn),
+        last_seq=turn.last_seq,
     )
 
 

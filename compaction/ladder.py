@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compaction import budget, compact, facts, gather, jobs, outgoing, ready, turns
+from compaction import compact, facts, gather, jobs, outgoing, ready, turns
 from compaction import desk as desks
 from compaction.engine import exact
 from compaction.engine import overflow as rungs
@@ -92,7 +92,7 @@ def climb(session: Session, number: int, refusal: Refusal) -> Climbed:
     if limit and limit < state.limits.window and facts.believed(limit, state.limits.window):
         state = replace(state, limits=replace(state.limits, window=limit))
     desk = desks.open_desk(state, None)
-    shown = desk.show(budget.view_of(turn))
+    shown = desk.show(gather.view_of(turn))
     refused = max(1, shown.size)
     if refusal.kind is rungs.Kind.OVERFLOW_OUT and (shorter := _shorter(desk, turn, refusal)):
         return Climbed(turn, Turn.Rung.OVERFLOW, shorter)
@@ -121,7 +121,7 @@ def _shorter(desk: desks.Desk, turn: Turn, refusal: Refusal) -> outgoing.Built |
     turn.attempts[-1]["outcome"] = "shortened"
     Turn.objects.filter(pk=turn.pk).update(attempts=turn.attempts)
     desk.state = replace(desk.state, limits=replace(desk.state.limits, max_tokens=lowered))
-    return outgoing.store(desk, desk.show(budget.view_of(turn)))
+    return outgoing.store(desk, desk.show(gather.view_of(turn)))
 
 
 def _compacted(desk: desks.Desk, shown: desks.Shown, target: int) -> desks.Shown | None:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from compaction import budget, compact, counting, frames, gather, jobs, ready
+from compaction import compact, counting, frames, gather, jobs, ready
 from compaction.desk import Desk, Shown, drop, newer, open_desk, swap_in, truncated
 from compaction.engine import cut, repair, thinking, trigger, types, validator
 from compaction.engine.errors import InvalidRequest, NothingToAnswer, NothingToSend, ResultsMissing
@@ -52,7 +52,7 @@ def build(session: Session, *, memory: str | None = None, max_tokens: int | None
     if state.last_seq < 0:
         raise NothingToSend
     desk = open_desk(state, memory)
-    view = budget.view_of(state.open) if state.open else state.view()
+    view = gather.view_of(state.open) if state.open else state.view()
     view = replace(view, last_seq=state.last_seq)
     _check_end(session, view, desk.messages(view.first_seq))
     shown = counting.decide(desk, desk.show(view))
@@ -115,12 +115,10 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
                 may_extract=may_extract and over,
             )
         )
-        if decision.action is Action.SEND:
-            if decision.start:
-                jobs.request(state, reason=types.Reason.THRESHOLD, size=shown.size, keep=desk.lines.keep)
-            return shown, decision
         if decision.start:
             jobs.request(state, reason=types.Reason.THRESHOLD, size=shown.size, keep=desk.lines.keep)
+        if decision.action is Action.SEND:
+            return shown, decision
         if decision.action is Action.TRUNCATE and cut_down:
             shown = cut_down
         elif decision.action is Action.SWAP and swapped:
