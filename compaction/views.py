@@ -47,7 +47,7 @@ class Requests(APIView):
     def post(self, request: Request, public_id: str) -> HttpResponse:
         body = body_of(request, ("messages", "memory", "max_tokens"))
         memory, max_tokens = _memory(body), _max_tokens(body)
-        messages = append.parse(body.texts["messages"]) if body.get("messages") is not None else []
+        messages = _messages(body)
         session = session_of(request, public_id)
         stored = appended(session, messages) if messages else None
         try:
@@ -131,7 +131,7 @@ class Turns(APIView):
     def post(self, request: Request, public_id: str) -> HttpResponse | StreamingHttpResponse:
         body = body_of(request, ("messages", "memory", "max_tokens", "stream"))
         memory, max_tokens = _memory(body), _max_tokens(body)
-        messages = append.parse(body.texts["messages"]) if body.get("messages") else []
+        messages = _messages(body)
         streamed = body.get("stream") is True or "text/event-stream" in request.headers.get("Accept", "")
         session = session_of(request, public_id)
         run = Run(request)
@@ -261,6 +261,11 @@ def _compaction(request: Request, public_id: str, cid: str) -> Compaction:
     if found is None:
         raise NotFound("there is no compaction of this id")
     return found
+
+
+def _messages(body: Body) -> list[append.NewMessage]:
+    """The messages to append first; none when the field is left out or null."""
+    return append.parse(body.texts["messages"]) if body.get("messages") is not None else []
 
 
 def _memory(body: Body) -> str | None:

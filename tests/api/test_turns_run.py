@@ -51,6 +51,15 @@ def refused(status=400, message="prompt is too long", **more):
 # --- as JSON
 
 
+@pytest.mark.parametrize("value", [{}, "x", 5, True, [5], [{"role": "system", "content": "x"}], False, 0, ""])
+def test_messages_that_are_none_are_a_422_and_no_call(api, session, provider, value):
+    api.say(session, user())
+    assert api.post(f"{session}/turns/", {"messages": value}).pointers()[0].startswith("/messages")
+    assert len(api.transcript(session)) == 1
+    assert not provider.calls
+    assert not Turn.objects.exists()
+
+
 def test_a_turn_is_run_and_its_message_stored(api, session, provider):
     provider.play(Reply("Hello back.", "end_turn", USAGE))
     done = run(api, session, user("Hello."), max_tokens=99).expect(200)
