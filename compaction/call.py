@@ -20,7 +20,7 @@ from compaction.engine import exact, tokens
 from compaction.engine import overflow as rungs
 from compaction.engine.errors import ContextError, ProviderFailed
 from compaction.models import Turn
-from compaction.providers import registry
+from compaction.providers import registry, sse
 from compaction.providers.base import Call, Event, Provider, Reply
 from sessions_app import append
 from sessions_app.models import Session
@@ -45,7 +45,7 @@ class Called:
 def run(session: Session, *, memory: str | None = None, max_tokens: int | None = None) -> Called:
     """One turn, to its answer or its failure. Raises `ProviderFailed` for an error that is no overflow; the turn is closed
     as failed then, and what was appended stays."""
-    return _drain(stream(session, memory=memory, max_tokens=max_tokens, streamed=False))
+    return sse.drain(stream(session, memory=memory, max_tokens=max_tokens, streamed=False))
 
 
 def stream(
@@ -154,15 +154,6 @@ def _held(events: Generator[Event, None, Reply]) -> Generator[Event, None, Reply
     except ProviderFailed as error:
         error.passed_on = passing
         raise
-
-
-def _drain(events: Generator[Event, None, Called]) -> Called:
-    while True:
-        try:
-            next(events)
-        except StopIteration as end:
-            called: Called = end.value
-            return called
 
 
 def text(events: Iterator[Event]) -> Iterator[bytes]:

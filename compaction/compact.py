@@ -225,6 +225,8 @@ def _warm(job: Compaction, span: Span) -> summary.Warm | None:
     provider, turn, start = registry.provider(), span.state.last, span.evicted[0].seq
     if provider is None or turn is None or not provider.capabilities.prompt_caching:
         return None
+    if summary.summarizer(job.session) != job.session.model:
+        return None  # another model's cache holds nothing of it
     young = (timezone.now() - turn.created_at).total_seconds() < CACHE_LIVES_S
     shows = (turn.compaction_id == (span.base.pk if span.base else None)) and turn.first_seq == start
     if not (young and shows) or job.partial or span.kept_from > turn.last_seq + 1:

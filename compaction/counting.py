@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from django.db import transaction
 
-from compaction import budget, gather
+from compaction import budget, doorbell, gather
 from compaction import desk as desks
 from compaction.desk import Desk, Shown
 from compaction.engine import tokens
 from compaction.engine.errors import ProviderFailed
 from compaction.models import Turn
 from compaction.providers import registry
-from compaction.providers.base import Call
+from compaction.providers.base import Call, Provider
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +32,8 @@ def decide(desk: Desk, shown: Shown) -> Shown:
     provider = registry.provider()
     if provider is None or not provider.capabilities.counts_tokens or not _matters(desk, shown):
         return shown
-    model = shown.request.model
-    if _not_asked.get(model, 0.0) > time.monotonic():
-        return shown
-    try:
-        counted = provider.count(Call(shown.request.body(), LIMIT_S, "count"))
-    except ProviderFailed as error:
-        log.info("the provider did not count a request of %s: %s", model, error.kind)
-        _not_asked[model] = time.monotonic() + PAUSE_S
+    counted = _count(provider, shown.request.model, shown.request.body, LIMIT_S)
+    if counted is None:
         return shown
     desk.counted = (shown.view, tokens.Anchor(counted, shown.tokens, True))
     return desk.sized(shown)
@@ -50,15 +45,9 @@ def count_later(turn: Turn) -> None:
     if provider is None or not provider.capabilities.counts_tokens or turn.counted_tokens:
         return
 
-    def send() -> None:
-        from compaction import tasks  # noqa: PLC0415 - the task imports this module
+    from compaction import tasks  # noqa: PLC0415 - the task imports this module
 
-        try:
-            tasks.count.apply_async((turn.pk,), retry=False)
-        except Exception as error:
-            log.info("the broker did not take a count: %s", type(error).__name__)
-
-    transaction.on_commit(send, robust=True)
+    transaction.on_commit(lambda: doorbell.ring(tasks.count, turn.pk), robust=True)
 
 
 def count_closed(turn_id: int) -> None:
@@ -67,15 +56,21 @@ def count_closed(turn_id: int) -> None:
     provider = registry.provider()
     if turn is None or provider is None or gather.reported_tokens(turn):
         return
-    if _not_asked.get(turn.session.model, 0.0) > time.monotonic():
-        return
+    counted = _count(provider, turn.session.model, lambda: desks.rebuild(turn), LATER_LIMIT_S)
+    if counted is not None:
+        Turn.objects.filter(pk=turn_id, counted_tokens=None).update(counted_tokens=counted)
+
+
+def _count(provider: Provider, model: str, body: Callable[[], str], limit_s: float) -> int | None:
+    """Tokens of a request body; None when the provider does not tell, and then it is not asked again for a while."""
+    if _not_asked.get(model, 0.0) > time.monotonic():
+        return None
     try:
-        counted = provider.count(Call(desks.rebuild(turn), LATER_LIMIT_S, "count"))
+        return provider.count(Call(body(), limit_s, "count"))
     except ProviderFailed as error:
-        log.info("the provider did not count turn %s: %s", turn_id, error.kind)
-        _not_asked[turn.session.model] = time.monotonic() + PAUSE_S
-        return
-    Turn.objects.filter(pk=turn_id, counted_tokens=None).update(counted_tokens=counted)
+        log.info("the provider did not count a request of %s: %s", model, error.kind)
+        _not_asked[model] = time.monotonic() + PAUSE_S
+        return None
 
 
 def _matters(desk: Desk, shown: Shown) -> bool:

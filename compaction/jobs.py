@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from compaction import budget, gather
+from compaction import budget, doorbell, gather
 from compaction.engine import trigger
 from compaction.engine.errors import ProviderFailed
 from compaction.engine.types import Reason
@@ -101,10 +101,7 @@ def ring(job_id: str) -> None:
 def _send(job_id: str) -> None:
     from compaction import tasks  # noqa: PLC0415 - the task imports this flow
 
-    try:
-        tasks.compact.apply_async((job_id,), retry=False)
-    except Exception as error:
-        log.warning("the broker did not take a message, the sweep will: %s", type(error).__name__)
+    doorbell.ring(tasks.compact, job_id)
 
 
 def ring_if_due(session: Session, state: gather.State | None = None) -> None:
@@ -163,21 +160,18 @@ def may_call(state: gather.State) -> bool:
 def claim(job_id: str) -> Compaction | None:
     """The job, claimed with a lease and a higher fence; None when someone has it or nothing is due."""
     now = timezone.now()
-    waiting = Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
-    claimed = (
-        Compaction.objects.filter(pk=job_id)
-        .filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now))
-        .update(
-            status=Status.RUNNING,
-            fence=F("fence") + 1,
-            attempts=F("attempts") + 1,
-            lease_until=now + lease(),
-            started_at=now,
-        )
-    )
+    claimed = _claimable(now).filter(pk=job_id).update(
+        status=Status.RUNNING, fence=F("fence") + 1, attempts=F("attempts") + 1, lease_until=now + lease(), started_at=now,
+    )  # fmt: skip
     if not claimed:
         return None
     return Compaction.objects.select_related("session", "session__project", "base").get(pk=job_id)
+
+
+def _claimable(now: datetime) -> QuerySet[Compaction]:
+    """The jobs that are due, and those whose lease ran out."""
+    waiting = Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
+    return Compaction.objects.filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now))
 
 
 def lease() -> timedelta:
@@ -238,11 +232,7 @@ def sweep(limit: int = 200) -> int:
     Asks as well for what nobody asked for in sessions that are in use, as a changed limit leaves it.
     """
     now = timezone.now()
-    waiting = Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
-    rows = Compaction.objects.filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now)).order_by(
-        "created_at"
-    )
-    ids = [str(pk) for pk in rows.values_list("pk", flat=True)[:limit]]
+    ids = [str(pk) for pk in _claimable(now).order_by("created_at").values_list("pk", flat=True)[:limit]]
     for job_id in ids:
         _send(job_id)
     recent = Message.objects.order_by("-pk").values_list("session_id", flat=True)[:LOOKED_AT]
@@ -256,18 +246,21 @@ def sweep(limit: int = 200) -> int:
 
 
 def circuit_open() -> bool:
-    now = timezone.now()
-    return Circuit.objects.filter(key_digest=registry.key_digest(), open_until__gt=now).exists()
+    return _open_circuits().exists()
 
 
 def held_back(job_id: str) -> bool:
     """Whether the circuit is open, so that a worker leaves the job; it is due again when the circuit closes."""
-    row = Circuit.objects.filter(key_digest=registry.key_digest(), open_until__gt=timezone.now()).first()
+    row = _open_circuits().first()
     if row is None or registry.provider() is None:
         return False
     waiting = Compaction.objects.filter(pk=job_id, status=Status.REQUESTED)
     waiting.filter(Q(next_at=None) | Q(next_at__lt=row.open_until)).update(next_at=row.open_until)
     return True
+
+
+def _open_circuits() -> QuerySet[Circuit]:
+    return Circuit.objects.filter(key_digest=registry.key_digest(), open_until__gt=timezone.now())
 
 
 def note_failure(error: ProviderFailed) -> None:

@@ -20,7 +20,7 @@ from django.core.files.storage import FileSystemStorage, storages
 from django.db import transaction
 from django.utils import timezone
 
-from compaction import gather
+from compaction import doorbell, gather
 from compaction.engine import history, types
 from compaction.engine.errors import Malformed
 from compaction.models import Compaction, Frame, Turn
@@ -81,13 +81,7 @@ def mirror_later(row: Compaction) -> None:
     """Mirrors after the transaction, outside the request's own work; the sweep tries again when it fails."""
     from compaction import tasks  # noqa: PLC0415 - the task imports this module
 
-    def send() -> None:
-        try:
-            tasks.mirror.apply_async((str(row.pk),), retry=False)
-        except Exception as error:
-            log.warning("the broker did not take a message, the sweep will: %s", type(error).__name__)
-
-    transaction.on_commit(send, robust=True)
+    transaction.on_commit(lambda: doorbell.ring(tasks.mirror, str(row.pk)), robust=True)
 
 
 def mirror_stale(limit: int = 20) -> None:

@@ -36,17 +36,13 @@ def extract(
         evicted, previous, max_tokens=int(at.summary / factor), estimate=state.estimator.estimate
     )
     fields = summary.composed(state, base, evicted, kept_from, at, factor, text)
-    moment = timezone.now()
-    after = min(size, budget.after_swap(state, kept_from, fields["head_tokens"]))
-    row = Compaction(
-        session=state.session, turn=state.last.number if state.last else None, reason=reason, kind=Compaction.Kind.EXTRACTIVE, status=Compaction.Status.READY,
-        apply=Compaction.Apply.NEXT_BUILD, base=base, kept_from=kept_from, folded_through=kept_from,
-        prefix_digest=state.session.messages.values_list("digest", flat=True).get(seq=kept_from - 1),
-        tokens_before=size, tokens_after=after, started_at=moment, finished_at=moment, **fields,
-    )  # fmt: skip
-    row.save(force_insert=True)
-    offload.mirror_later(row)
-    return row
+    turn = state.last.number if state.last else None
+    return _recorded(
+        state,
+        Compaction(turn=turn, reason=reason, kind=Compaction.Kind.EXTRACTIVE, base=base, **fields),
+        kept_from,
+        size,
+    )
 
 
 def imported(state: gather.State, text: str, kept_from: int) -> Compaction:
@@ -56,15 +52,20 @@ def imported(state: gather.State, text: str, kept_from: int) -> Compaction:
     base = gather.latest_valid(state.session, before=kept_from - 1)
     evicted = gather.readable(state.session, base.kept_from or 0 if base else 0, kept_from - 1)
     size, _, _ = budget.standing(state)
-    moment = timezone.now()
     fields = summary.composed(state, base, evicted, kept_from, at, factor, text)
-    after = min(size, budget.after_swap(state, kept_from, fields["head_tokens"]))
-    row = Compaction(
-        session=state.session, reason=types.Reason.IMPORTED, kind=Compaction.Kind.IMPORTED, status=Compaction.Status.READY,
-        apply=Compaction.Apply.NEXT_BUILD, base=base, kept_from=kept_from, folded_through=kept_from,
-        prefix_digest=state.session.messages.values_list("digest", flat=True).get(seq=kept_from - 1), tokens_before=size,
-        tokens_after=after, started_at=moment, finished_at=moment, **fields,
-    )  # fmt: skip
+    row = Compaction(reason=types.Reason.IMPORTED, kind=Compaction.Kind.IMPORTED, base=base, **fields)
+    return _recorded(state, row, kept_from, size)
+
+
+def _recorded(state: gather.State, row: Compaction, kept_from: int, size: int) -> Compaction:
+    """The composed row, stored as ready to be shown from the next build on. `size`: the request's now, in the model's
+    tokens."""
+    row.session, row.kept_from, row.folded_through = state.session, kept_from, kept_from
+    row.status, row.apply = Compaction.Status.READY, Compaction.Apply.NEXT_BUILD
+    row.prefix_digest = state.session.messages.values_list("digest", flat=True).get(seq=kept_from - 1)
+    row.tokens_before = size
+    row.tokens_after = min(size, budget.after_swap(state, kept_from, row.head_tokens))
+    row.started_at = row.finished_at = timezone.now()
     row.save(force_insert=True)
     offload.mirror_later(row)
     return row

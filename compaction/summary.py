@@ -31,7 +31,8 @@ LEAST_S = 0.5  # a call with less time than this is not begun
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """A conversation that the provider's prompt cache still holds, up to the cut; `tokens`: of the model."""
+    """A conversation that the provider's prompt cache still holds for the summarizer's model, up to the cut; `tokens`: of
+    that model."""
 
     request: types.OutgoingRequest
     tokens: int
@@ -86,11 +87,11 @@ def write(
     prompt = briefing.user_prompt(mode, previous, rendered, instructions)
     fenced_tokens = int((estimator.estimate(prompt) + estimator.estimate(system)) * profile.estimate_factor)
     choice = ""
-    if warm is not None and model == session.model:
+    if warm is not None:
         usd = _cost(model, cached=warm.tokens), _cost(model, read=fenced_tokens)
         choice = f"warm prefix about {usd[0]:.6f} USD, fenced about {usd[1]:.6f} USD"
         warm = warm if usd[0] < usd[1] else None
-    if warm is not None and model == session.model:
+    if warm is not None:
         chunk = list(messages)
         prompts = [warming.instruction(mode, focus=instructions, max_tokens=longest)]
         conversation = warm.request

@@ -183,45 +183,32 @@ def assemble(
         head = Head(without(head.summary), without(head.dropped))
         messages = [redact.message(m, without, estimator) for m in messages]
         memories = {name: redact.blocks(blocks, without) for name, blocks in (memories or {}).items()}
-    assembled = _assembled(frame, view, head, messages, max_tokens, estimator, where, stack, memories or {})
+    draft = Draft(
+        frame,
+        view,
+        head,
+        tuple(messages),
+        estimator,
+        where,
+        system=frame.system,
+        tools=frame.tools,
+        memories=memories or {},
+    )
+    assembled = _assembled(draft, stack, max_tokens)
     while (
         frame.binds_thinking
     ):  # what is left out changes nothing that other thinking is bound to, so this ends
         before = thinking.cut_before(assembled.request, {m.seq: m.produced_on for m in messages})
-        if before <= view.thinking_cut_before:
+        if before <= draft.view.thinking_cut_before:
             break
-        view = replace(view, thinking_cut_before=before)
-        assembled = _assembled(
-            frame, view, head, messages, max_tokens, estimator, where, stack, memories or {}
-        )
+        draft = replace(draft, view=replace(draft.view, thinking_cut_before=before))
+        assembled = _assembled(draft, stack, max_tokens)
     return assembled
 
 
-def _assembled(
-    frame: Frame,
-    view: View,
-    head: Head,
-    messages: Sequence[Message],
-    max_tokens: int,
-    estimator: Estimator,
-    where: str,
-    stack: Sequence[Slot],
-    memories: Mapping[str, tuple[Block, ...]],
-) -> Assembled:
-    draft = run(
-        stack,
-        Draft(
-            frame,
-            view,
-            head,
-            tuple(messages),
-            estimator,
-            where,
-            system=frame.system,
-            tools=frame.tools,
-            memories=memories,
-        ),
-    )
+def _assembled(draft: Draft, stack: Sequence[Slot], max_tokens: int) -> Assembled:
+    frame, view, estimator = draft.frame, draft.view, draft.estimator
+    draft = run(stack, draft)
     outgoing, repairs = repair.repair(
         draft.messages, lead=draft.lead, compact_tool=frame.compact_tool, close=True
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from compaction.engine import exact
 from compaction.engine.errors import Malformed, ProviderFailed
 from compaction.providers.base import Event, Reply
+
+Whole = TypeVar("Whole")
 
 
 def lines_to_events(lines: Iterable[str]) -> Iterator[Event]:
@@ -37,14 +39,14 @@ def events(lines: Iterable[str]) -> Generator[Event, None, Reply]:
     return whole.reply()
 
 
-def drain(stream: Generator[Event, None, Reply]) -> Reply:
-    """The whole answer of a stream whose events nobody wants."""
+def drain(stream: Generator[Event, None, Whole]) -> Whole:
+    """What a stream returns at its end, when nobody wants its events."""
     while True:
         try:
             next(stream)
         except StopIteration as end:
-            reply: Reply = end.value
-            return reply
+            whole: Whole = end.value
+            return whole
 
 
 class Accumulated:
