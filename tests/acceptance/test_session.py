@@ -106,6 +106,8 @@ def test_120_turns_in_a_window_of_32k_every_request_accepted_and_no_build_waits(
     assert max(waited) < 50, f"{sum(w >= 50 for w in waited)} builds waited, the longest {max(waited)} ms"
     assert len(adopted) >= 3
     assert largest <= WINDOW
+    # The last answer may have begun one more summary: its call has to be over before the calls are judged.
+    wait_for(20, lambda: work_of(client) not in ("requested", "running"))
     chat, summaries = upstream.log("chat"), upstream.log("summarize")
     assert [c["status"] for c in chat] == [200] * TURNS
     assert {c["status"] for c in summaries} == {200}
