@@ -69,7 +69,7 @@ def stream(
             kind = rungs.classify(
                 provider=provider.name, status=error.http_status, type=error.kind, message=error.message
             )
-            if kind not in rungs.CURABLE:
+            if kind not in rungs.CURABLE and kind is not rungs.Kind.BINDING:
                 turns.fail(session, turn, outcome=error.kind or error.code)
                 raise
             limit = rungs.limits_of(error.message).limit
@@ -78,6 +78,8 @@ def stream(
             climbed = ladder.climb(
                 session, turn.number, ladder.Refusal(kind, error.http_status, error.kind, error.message)
             )
+            if climbed.built is None and kind is rungs.Kind.BINDING:
+                raise
         else:
             if not _overflowed(reply, built):
                 return _answered(session, turn, built, reply)

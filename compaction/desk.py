@@ -146,13 +146,24 @@ def open_desk(state: gather.State, memory: str | None) -> Desk:
 # --- smaller views
 
 
-def newer(candidate: Compaction | None, view: types.View) -> Compaction | None:
+def newer(desk: Desk, candidate: Compaction | None, view: types.View) -> Compaction | None:
     """The candidate, if the view does not stand on it or on a better one yet."""
     if candidate is None or str(candidate.pk) == view.compaction:
         return None
-    further = (candidate.kept_from or 0) > view.kept_from
-    replaces = candidate.kept_from == view.kept_from and candidate.apply == Compaction.Apply.NEXT_BUILD
-    return candidate if further or replaces else None
+    if (candidate.kept_from or 0) > view.kept_from:
+        return candidate
+    same = candidate.kept_from == view.kept_from
+    return candidate if same and shown_at_once(desk, candidate, view) else None
+
+
+def shown_at_once(desk: Desk, candidate: Compaction, view: types.View) -> bool:
+    """Whether a ready compaction waits for no trigger: it was asked for, or a model wrote what an extract had to stand for
+    while there was no model (an extract loses more than the cache rewrite costs)."""
+    used = desk.compaction(view)
+    extract = used is not None and used.kind == Compaction.Kind.EXTRACTIVE
+    return candidate.apply == Compaction.Apply.NEXT_BUILD or (
+        extract and candidate.kind == Compaction.Kind.MODEL
+    )
 
 
 def _old_before(desk: Desk, first: int) -> int:

@@ -10,7 +10,7 @@ from compaction.engine.profiles import ModelProfile
 from compaction.models import Frame, Turn
 from sessions_app.models import Session
 
-RENDER_VERSION = 1
+RENDER_VERSION = 2
 COMPACT_TOOL = types.Block.of(
     {
         "name": "compact_conversation",

@@ -105,11 +105,13 @@ def _send(job_id: str) -> None:
 
 
 def ring_if_due(session: Session, state: gather.State | None = None) -> None:
-    """Asks for a compaction in the background when the session is over its precompute line (SPEC F15). Idempotent."""
-    if session.limits.get("precompute_frac", 0) is None:
-        return
+    """Asks for a compaction in the background when the session is over its precompute line (SPEC F15). Idempotent.
+
+    Rings again for a live one whose back-off is over, so that a sweep that is late, or dead, only slows things."""
     state = state or gather.state(session)
-    if state.last_seq < 0 or state.live is not None:
+    if state.live is not None and state.live.next_at is not None and state.live.next_at <= timezone.now():
+        ring(str(state.live.pk))
+    if session.limits.get("precompute_frac", 0) is None or state.last_seq < 0 or state.live is not None:
         return
     size, at, view = budget.standing(state)
     if at.precompute is None or size <= at.precompute:

@@ -1,4 +1,4 @@
-"""The overflow ladder (SPEC F10): a shorter answer, compaction, mechanical truncation, failure.
+"""The overflow ladder (SPEC F10): a shorter answer, compaction, mechanical truncation, failure; and thinking left out.
 
 Each attempt is strictly smaller than what was refused, and recorded on the turn. hango's own calls (`call`) and runtimes
 that call the model themselves climb the same rungs.
@@ -50,15 +50,14 @@ def reported(error: object) -> Refusal:
     clearly another fault, which no smaller request cures."""
     status, kind, message = _parts(error)
     found = rungs.classify(provider="", status=status, type=kind, message=message)
-    if found in rungs.NO_OVERFLOW:
+    if found in rungs.NO_OVERFLOW and found is not rungs.Kind.BINDING:
         raise Invalid(
             f"the provider's error is no overflow but {found}: a smaller request would not cure it",
             errors=[{"pointer": "/error", "detail": f"is {found}"}],
         )
-    known = (
-        found if found in rungs.CURABLE else rungs.Kind.OVERFLOW
-    )  # the caller has seen more than the error
-    return Refusal(known, status, kind, message)
+    # An error that says nothing is an overflow all the same: the caller has seen more than the error.
+    cured = found in rungs.CURABLE or found is rungs.Kind.BINDING
+    return Refusal(found if cured else rungs.Kind.OVERFLOW, status, kind, message)
 
 
 def _parts(error: object) -> tuple[int | None, str, str]:
@@ -94,6 +93,8 @@ def climb(session: Session, number: int, refusal: Refusal) -> Climbed:
     desk = desks.open_desk(state, None)
     shown = desk.show(gather.view_of(turn))
     refused = max(1, shown.size)
+    if refusal.kind is rungs.Kind.BINDING:
+        return _unbound(desk, turn, shown)
     if refusal.kind is rungs.Kind.OVERFLOW_OUT and (shorter := _shorter(desk, turn, refusal)):
         return Climbed(turn, Turn.Rung.OVERFLOW, shorter)
     if turn.rung == Turn.Rung.NONE and refusal.kind is not rungs.Kind.BODY:
@@ -107,6 +108,16 @@ def climb(session: Session, number: int, refusal: Refusal) -> Climbed:
             return Climbed(turn, Turn.Rung.TRUNCATE, outgoing.store(desk, smaller, rung=Turn.Rung.TRUNCATE))
     turns.fail(session, turn)
     return Climbed(turn, Turn.Rung.TRUNCATE, None)
+
+
+def _unbound(desk: desks.Desk, turn: Turn, shown: desks.Shown) -> Climbed:
+    """The same request without any thinking (PROTOCOL section 2, recovery for R43), which stays left out. It takes no rung
+    away. Where none is left to leave out, no cure is known: the turn fails."""
+    bare = desk.show(replace(shown.view, thinking_cut_before=shown.view.last_seq + 1))
+    if bare.size < shown.size:
+        return Climbed(turn, Turn.Rung.OVERFLOW, outgoing.store(desk, bare))
+    turns.fail(desk.session, turn)
+    return Climbed(turn, Turn.Rung.OVERFLOW, None)
 
 
 def _shorter(desk: desks.Desk, turn: Turn, refusal: Refusal) -> outgoing.Built | None:
@@ -150,7 +161,7 @@ def _compacted(desk: desks.Desk, shown: desks.Shown, target: int) -> desks.Shown
 def _within(
     desk: desks.Desk, shown: desks.Shown, candidate: Compaction | None, target: int
 ) -> desks.Shown | None:
-    newer = desks.newer(candidate, shown.view) if candidate else None
+    newer = desks.newer(desk, candidate, shown.view)
     swapped = desks.swap_in(desk, shown, newer) if newer else None
     return swapped if swapped is not None and swapped.size <= target else None
 
@@ -162,7 +173,7 @@ def _note_attempt(turn: Turn, refusal: Refusal, limit: int | None) -> None:
     """
     sent = {
         "rung": turn.rung or "first",
-        "outcome": "overflow",
+        "outcome": "unbound" if refusal.kind is rungs.Kind.BINDING else "overflow",
         "kind": refusal.kind.value,
         "digest": turn.digest,
         "input_tokens": turn.input_tokens,

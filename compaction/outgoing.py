@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from compaction import compact, counting, frames, gather, jobs, ready
-from compaction.desk import Desk, Shown, drop, newer, open_desk, swap_in, truncated
+from compaction.desk import Desk, Shown, drop, newer, open_desk, shown_at_once, swap_in, truncated
 from compaction.engine import cut, repair, thinking, trigger, types, validator
 from compaction.engine.errors import InvalidRequest, NothingToAnswer, NothingToSend, ResultsMissing
 from compaction.engine.trigger import Action
@@ -92,13 +92,13 @@ def _check_end(session: Session, view: types.View, messages: Sequence[types.Mess
 def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
     """Asks `trigger.decide` until it says send; each means is used up by being used, so the loop ends."""
     state = _with_tool_compaction(desk)
-    candidate = newer(state.candidate, shown.view)
+    candidate = newer(desk, state.candidate, shown.view)
     may_wait = state.limits.max_wait_s > 0
     may_extract = True
     while True:
         over = shown.size > desk.lines.trigger
         cut_down = truncated(desk, shown) if over else None
-        forced = candidate is not None and candidate.apply == Compaction.Apply.NEXT_BUILD
+        forced = candidate is not None and shown_at_once(desk, candidate, shown.view)
         swapped = swap_in(desk, shown, candidate) if candidate and (over or forced) else None
         due = over and jobs.due(state, shown.size, desk.lines, kept_from=shown.view.kept_from)
         decision = trigger.decide(
@@ -128,7 +128,7 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
             with desk.waiting():
                 compact.now(state, size=shown.size, keep=desk.lines.keep, deadline_s=state.limits.max_wait_s)
             state = desk.state = gather.state(state.session, state.limits.max_tokens)
-            candidate = newer(state.candidate, shown.view)
+            candidate = newer(desk, state.candidate, shown.view)
         elif decision.action is Action.EXTRACT:
             may_extract = False
             with desk.waiting():

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compaction.engine import breakpoints, redact, repair, sendable, thinking, truncate
+from compaction.engine import breakpoints, pointers, redact, repair, sendable, thinking, truncate
 from compaction.engine.tokens import Estimator, fixed_tokens, message_tokens
 from compaction.engine.types import Block, Frame, Head, Message, OutgoingRequest, Repair, View
+
+
+POINTERS_SINCE = (
+    2  # the first `render_version` that marks stubs; earlier requests are rebuilt as they were sent
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +91,20 @@ def summarization(draft: Draft) -> Draft:
 
 
 def truncation(draft: Draft) -> Draft:
-    """Large tool arguments and results of messages before `args_cut_before` are cut (SPEC F4)."""
+    """Large tool arguments and results of messages before `args_cut_before` are cut (SPEC F4); results that point at what is
+    gone say so."""
 
     def cut(message: Message) -> tuple[Message, int]:
         if message.seq >= draft.view.args_cut_before:
             return message, 0
         return truncate.old_message(message, draft.frame.arg_limit, draft.estimator, draft.where)
 
-    return _each(draft, cut)
+    made = _each(draft, cut)
+    if draft.frame.render_version < POINTERS_SINCE:
+        return made
+    evicted = bool(draft.lead or draft.view.first_seq)
+    marked = pointers.dangling(made.messages, draft.messages, draft.estimator, draft.where, evicted=evicted)
+    return replace(made, messages=marked)
 
 
 def prompt_cache(draft: Draft) -> Draft:

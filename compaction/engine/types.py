@@ -153,7 +153,9 @@ class Frame:
     redact: tuple[str, ...] = ()  # patterns whose matches never leave (API.md, `limits.redact`)
     arg_limit: int = 500  # tokens of a tool argument or result that truncation leaves whole
     caching: bool = True  # the provider takes cache breakpoints
-    render_version: int = 1
+    render_version: int = (
+        2  # which rules make the bytes: a past request is rebuilt by those that it was sent by
+    )
 
 
 @dataclass(frozen=True, slots=True)

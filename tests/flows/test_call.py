@@ -13,6 +13,7 @@ from compaction.models import ModelFact
 from compaction.providers.base import Reply
 from tests.flows.runtime import judge, new, result, text, use, words
 from tests.flows.test_turns import updates_of
+from tests.upstream import strict_anthropic
 
 USAGE = {"input_tokens": 900, "output_tokens": 20}
 WINDOW_STOP = "model_context_window_exceeded"
@@ -262,6 +263,69 @@ def test_where_no_answer_would_be_left_the_input_is_made_smaller_at_once(caller,
         ("first", "overflow"),
         ("overflow", "completed"),
     ]
+
+
+# --- thinking that is bound to another conversation (PROTOCOL R43)
+
+
+BOUND = (
+    "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. "
+    'Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
+)
+
+
+@pytest.fixture
+def thoughtful(caller):
+    """A runtime whose transcript holds thinking that another program brought, on a model that is not known to bind it."""
+    runtime = caller(exchanges=2)
+    thought = {"type": "thinking", "thinking": "THOUGHT", "signature": strict_anthropic.sign("THOUGHT")}
+    runtime.append(new("assistant", [thought, *text("Well.")]), new("user", "And?"))
+    return runtime
+
+
+def test_refused_thinking_is_left_out_once_and_for_good(thoughtful, provider):
+    before = thoughtful.rows()
+    provider.play(too_long(BOUND), answer("Two."), answer("Three."))
+    done = run(thoughtful)
+    one, two = chats(provider)
+    assert ("THOUGHT" in one, "THOUGHT" in two) == (True, False)
+    assert json.loads(two)["messages"][-1] == json.loads(one)["messages"][-1]
+    assert overflown(done.attempts) == [("first", "unbound"), ("first", "completed")]
+    assert done.attempts[0]["kind"] == "BINDING"
+    assert desk.rebuild(thoughtful.turn(1)) == two
+    thoughtful.say("Go on.")
+    run(thoughtful)
+    assert "THOUGHT" not in chats(provider)[-1]
+    assert thoughtful.rows()[: len(before)] == before
+    assert thoughtful.compactions() == []
+
+
+def test_leaving_thinking_out_takes_no_rung_away(thoughtful, provider):
+    provider.play(too_long(BOUND), too_long(), too_long(), answer())
+    assert [o for _, o in overflown(run(thoughtful).attempts)][:1] == ["unbound"]
+    assert thoughtful.turn(1).status == "completed"
+
+
+def test_where_no_thinking_is_left_the_refusal_is_told_and_the_turn_fails(thoughtful, provider):
+    provider.play(too_long(BOUND), too_long(BOUND), answer())
+    with pytest.raises(ProviderFailed):
+        run(thoughtful)
+    assert len(chats(provider)) == 2
+    assert thoughtful.turn(1).status == "failed"
+    thoughtful.say("Again.")
+    assert run(thoughtful).turn.status == "completed"
+
+
+def test_a_runtime_that_calls_the_model_itself_reports_refused_thinking_and_gets_a_request_without(
+    thoughtful,
+):
+    built = thoughtful.build()
+    assert "THOUGHT" in built.body
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": BOUND}}
+    climbed = ladder.climb(thoughtful.session, built.turn.number, ladder.reported(error))
+    judge(climbed.built.body)
+    assert "THOUGHT" not in climbed.built.body
+    assert thoughtful.turn(1).rung == ""
 
 
 # --- what may pass is tried again

@@ -10,7 +10,7 @@ from compaction import compact, jobs
 from compaction.engine.errors import ProviderFailed
 from compaction.models import Circuit, Compaction
 from compaction.providers.base import Reply
-from tests.flows.runtime import new, text, words
+from tests.flows.runtime import new, shown_text, text, words
 
 LEASE_S = 300
 BUSY = ProviderFailed("busy", kind="overloaded_error", http_status=529, retry_after_s=120, retryable=True)
@@ -339,6 +339,36 @@ def test_a_refused_key_fails_the_job_and_opens_the_circuit_for_all(asked, start,
     asked.work()
     assert len(provider.calls) >= calls + waiting > calls
     assert not Compaction.objects.filter(status="failed").exclude(pk=job.pk).exists()
+
+
+def test_after_an_outage_the_models_summary_takes_the_extracts_place_without_a_sweep(
+    start, provider, clock, watch, bell
+):
+    """The request had to fit while the provider was down; what a model writes of the same span loses less."""
+    runtime = start(limits={"precompute_frac": None, "max_wait_s": 20})
+    runtime.exchanges(40)
+    runtime.say("And now?")
+    provider.play(*[ProviderFailed("busy", kind="overloaded_error", http_status=529, retryable=True)] * 4)
+    built = runtime.build()
+    assert built.compaction.kind == "extractive"
+    runtime.complete("Well.")
+    runtime.work()
+    assert runtime.live().status == "requested"
+    provider.reset()
+    provider.play("SUMMARY: after the outage.")
+    clock.move(7200)
+    bell.clear()
+    runtime.exchange("More.", "Yes.")  # the append rings again for what is due
+    assert bell == [str(runtime.live().pk)] * len(bell) != []
+    runtime.work()
+    runtime.say("And now?")
+    after = runtime.build()
+    assert after.compaction.kind == "model"
+    assert "SUMMARY: after the outage." in shown_text(after)
+    assert after.shown.size < after.lines.trigger
+    runtime.complete("Good.")
+    runtime.say("Next.")
+    assert not runtime.build().prefix_changed
 
 
 def test_three_outages_in_a_row_open_the_circuit_and_a_success_closes_it(start, provider, clock):
