@@ -6,6 +6,7 @@ if the fence is still ours. No transaction and no lock is held while the model w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -16,7 +17,8 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.utils import timezone
 
-from compaction import budget, conf, desk, facts, frames, gather, jobs, offload, summary
+from compaction import budget, conf, crash, desk, facts, frames, gather, jobs, offload, summary
+from compaction.again import AWAY
 from compaction.engine import briefing, cut, trigger, types
 from compaction.engine import overflow as rungs
 from compaction.engine.errors import NotFound, ProviderFailed, SummaryRejected
@@ -52,6 +54,7 @@ def run(job_id: str, *, deadline_s: float | None = None) -> Compaction | None:
     job = jobs.claim(job_id)
     if job is None:
         return None
+    crash.at("after-claim")
     try:
         span = _span(job)
         if span is None:
@@ -70,6 +73,12 @@ def run(job_id: str, *, deadline_s: float | None = None) -> Compaction | None:
         jobs.end(job, Status.FAILED, error.code, error.detail)
     except SoftTimeLimitExceeded:  # the worker is about to be killed over this job
         _later_or_failed(job, ProviderFailed("the worker's time was over", kind="time-limit", retryable=True))
+    except AWAY:  # no fault of the job's: it is tried later, by the lease if not even that can be written now
+        with contextlib.suppress(*AWAY):
+            _later_or_failed(
+                job, ProviderFailed("the database did not answer", kind="database", retryable=True)
+            )
+        raise
     except Exception as error:
         jobs.end(job, Status.FAILED, "internal", type(error).__name__)
         raise
@@ -200,6 +209,7 @@ def _base(state: gather.State, job: Compaction) -> Compaction | None:
 def _summarise(job: Compaction, span: Span, deadline_s: float | None) -> None:
     """One chunk of the span, or its end. A lost lease repeats one chunk, and the worker is free in between."""
     pending = [m for m in span.evicted if m.seq >= job.folded_through]
+    crash.at("before-provider")
     written = summary.write(
         job.session,
         pending,
@@ -210,6 +220,7 @@ def _summarise(job: Compaction, span: Span, deadline_s: float | None) -> None:
         timeout_s=min(settings.HANGO_SUMMARY_TIMEOUT_S, deadline_s or settings.HANGO_SUMMARY_TIMEOUT_S),
         warm=_warm(job, span),
     )
+    crash.at("after-provider")
     jobs.note_success()
     usage = summary.added(job.usage or {}, written.usage or {})
     if written.through < span.kept_from:
@@ -258,9 +269,13 @@ def _record(job: Compaction, span: Span, written: summary.Written, usage: dict[s
     )  # fmt: skip
     if not saved:
         return
+    crash.at("before-mirror")
     mirrored = offload.mirror(job.session, span.kept_from)
+    crash.at("after-mirror")
     after = budget.after_swap(span.state, span.kept_from, job.head_tokens)
+    crash.at("before-ready")
     jobs.save(
         job, status=Status.READY, mirrored=mirrored, tokens_after=min(after, job.tokens_before or after),
         partial="", error_code="", error="", lease_until=None, next_at=None, finished_at=timezone.now(),
     )  # fmt: skip
+    crash.at("after-ready")

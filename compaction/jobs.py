@@ -16,7 +16,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from compaction import budget, doorbell, gather
+from compaction import budget, crash, doorbell, gather
+from compaction.again import again
 from compaction.engine import trigger
 from compaction.engine.errors import ProviderFailed
 from compaction.engine.types import Reason
@@ -26,7 +27,7 @@ from sessions_app.models import Message, Session
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 6  # claims of one row that ended in an error that may pass
+MAX_ATTEMPTS = 6  # claims of one row that ended in an error that may pass, or in a worker that was lost
 MAX_PER_CUT = 2  # automatic compactions tried over the same span
 LOOKED_AT, IN_USE = 500, timedelta(minutes=10)  # of the newest messages: whose sessions the sweep looks at
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 5.0, 900.0
@@ -61,14 +62,8 @@ def request(
         live = state.session.compactions_made.filter(status__in=LIVE).first()
         if live is None:  # it ended between the two looks
             return request(
-                state,
-                reason=reason,
-                size=size,
-                keep=keep,
-                instructions=instructions,
-                turn=turn,
-                for_worker=for_worker,
-            )
+                state, reason=reason, size=size, keep=keep, instructions=instructions, turn=turn, for_worker=for_worker
+            )  # fmt: skip
         job = live
         if forced:
             _join(job, reason, keep, instructions)
@@ -95,7 +90,12 @@ def _join(job: Compaction, reason: Reason, keep: int, instructions: str) -> None
 
 def ring(job_id: str) -> None:
     """The doorbell. A broker that is away costs time only: the sweep rings again."""
-    transaction.on_commit(lambda: _send(job_id), robust=True)
+
+    def rung() -> None:
+        crash.at("after-append-commit")
+        _send(job_id)
+
+    transaction.on_commit(rung, robust=True)
 
 
 def _send(job_id: str) -> None:
@@ -166,14 +166,29 @@ def claim(job_id: str) -> Compaction | None:
         status=Status.RUNNING, fence=F("fence") + 1, attempts=F("attempts") + 1, lease_until=now + lease(), started_at=now,
     )  # fmt: skip
     if not claimed:
+        _end_lost(now, pk=job_id)
         return None
     return Compaction.objects.select_related("session", "session__project", "base").get(pk=job_id)
 
 
 def _claimable(now: datetime) -> QuerySet[Compaction]:
-    """The jobs that are due, and those whose lease ran out."""
+    """The jobs that are due, and those whose lease ran out and that may be tried once more."""
     waiting = Q(status=Status.REQUESTED) & (Q(next_at=None) | Q(next_at__lte=now))
-    return Compaction.objects.filter(waiting | Q(status=Status.RUNNING, lease_until__lt=now))
+    lost = Q(status=Status.RUNNING, lease_until__lt=now, attempts__lt=MAX_ATTEMPTS)
+    return Compaction.objects.filter(waiting | lost)
+
+
+def _end_lost(now: datetime, **which: str) -> None:
+    """Ends the jobs whose last allowed holder was lost as well: a transcript that kills each worker kills no more."""
+    rows = Compaction.objects.filter(
+        status=Status.RUNNING, lease_until__lt=now, attempts__gte=MAX_ATTEMPTS, **which
+    )
+    ended = rows.update(
+        status=Status.FAILED, error_code="worker-lost", error=f"{MAX_ATTEMPTS} workers were lost over it",
+        finished_at=now, next_at=now + timedelta(seconds=FIRST_BACKOFF_S * 2), lease_until=None,
+    )  # fmt: skip
+    if ended:
+        log.error("given up after %d lost workers: %s", MAX_ATTEMPTS, which.get("pk", f"{ended} jobs"))
 
 
 def lease() -> timedelta:
@@ -182,7 +197,8 @@ def lease() -> timedelta:
 
 def save(job: Compaction, **values: object) -> bool:
     """Records values on a claimed job, only if the claim still holds. False: a zombie, whose work is thrown away."""
-    changed = Compaction.objects.filter(pk=job.pk, fence=job.fence, status=Status.RUNNING).update(**values)
+    held = Compaction.objects.filter(pk=job.pk, fence=job.fence, status=Status.RUNNING)
+    changed = again(lambda: held.update(**values))
     if not changed:
         log.warning("a result came too late and was thrown away: job %s, fence %s", job.pk, job.fence)
         return False
@@ -195,14 +211,9 @@ def end(job: Compaction, status: Compaction.Status, code: str, detail: str = "")
     """Ends a job without a summary. Failures hold back the next automatic one for a while."""
     after = timezone.now() + timedelta(seconds=FIRST_BACKOFF_S * 2) if status != Status.SKIPPED else None
     save(
-        job,
-        status=status,
-        error_code=code,
-        error=detail[:500],
-        finished_at=timezone.now(),
-        next_at=after,
+        job, status=status, error_code=code, error=detail[:500], finished_at=timezone.now(), next_at=after,
         lease_until=None,
-    )
+    )  # fmt: skip
 
 
 def give_back(job: Compaction, error: ProviderFailed | None = None) -> None:
@@ -234,6 +245,7 @@ def sweep(limit: int = 200) -> int:
     Asks as well for what nobody asked for in sessions that are in use, as a changed limit leaves it.
     """
     now = timezone.now()
+    _end_lost(now)
     ids = [str(pk) for pk in _claimable(now).order_by("created_at").values_list("pk", flat=True)[:limit]]
     for job_id in ids:
         _send(job_id)

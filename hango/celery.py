@@ -31,3 +31,9 @@ def _trace(**_: Any) -> None:
     from hango import telemetry  # noqa: PLC0415 - its packages load only in processes that trace
 
     telemetry.start(django=False)
+
+
+@signals.worker_ready.connect
+def _look_for_work(**_: Any) -> None:
+    """A worker that starts looks at once for what was left behind: the clock that rings the sweep may be dead, too."""
+    app.send_task("compaction.sweep", expires=60, retry=False)

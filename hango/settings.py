@@ -9,6 +9,7 @@ from typing import Any
 import django_stubs_ext
 from django.core.exceptions import ImproperlyConfigured
 
+from compaction import crash
 from compaction.engine.profiles import parse_configured
 from hango import databases, embedded, env, home, storages
 
@@ -16,6 +17,7 @@ from hango import databases, embedded, env, home, storages
 django_stubs_ext.monkeypatch()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+crash.arm(os.environ)  # nothing outside of tests: a process that is told to die does not start
 
 # --- where everything is -----------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ content is kept as the text that came.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from typing import Any
 
@@ -14,7 +15,7 @@ import httpx2
 
 from compaction.engine import exact
 from compaction.engine.errors import Malformed, ProviderFailed
-from compaction.providers import sse
+from compaction.providers import deadline, sse
 from compaction.providers.base import Call, Capabilities, Event, Reply
 from compaction.providers.failures import bad_answer, failed, no_answer
 
@@ -34,6 +35,7 @@ class AnthropicProvider:
         self._client = anthropic.Anthropic(
             api_key=api_key, base_url=base_url or None, max_retries=0, open_telemetry=False
         )
+        deadline.bind(self._client)
 
     def send(self, call: Call) -> Reply:
         if call.max_tokens > LONGEST_PLAIN:
@@ -42,9 +44,10 @@ class AnthropicProvider:
 
     def stream(self, call: Call) -> Generator[Event, None, Reply]:
         body = exact.with_member(call.body, "stream", True)
+        until = time.monotonic() + call.timeout_s
         stream = self._sent("/v1/messages", call, body, stream=True)
         try:
-            return (yield from sse.events(stream.response.iter_lines()))
+            return (yield from sse.events(deadline.each(until, stream.response.iter_lines())))
         except httpx2.HTTPError as error:
             raise no_answer(error) from None
         finally:
@@ -69,17 +72,19 @@ class AnthropicProvider:
     def _sent(self, path: str, call: Call, body: str, *, stream: bool = False) -> Any:
         """The raw answer, or with `stream` the SDK's stream, of a body that is text already."""
         try:
-            return self._client.post(
-                path,
-                cast_to=object if stream else httpx2.Response,
-                content=body.encode(),
-                options={
-                    "headers": {"X-Hango-Purpose": call.purpose, "Content-Type": "application/json"},
-                    "timeout": call.timeout_s,
-                },
-                stream=stream,
-                stream_cls=anthropic.Stream[Any] if stream else None,
-            )
+            with deadline.until(time.monotonic() + call.timeout_s):
+                return self._client.post(
+                    path,
+                    cast_to=object if stream else httpx2.Response,
+                    content=body.encode(),
+                    options={
+                        "headers": {"X-Hango-Purpose": call.purpose, "Content-Type": "application/json"},
+                        "timeout": call.timeout_s,
+                        "follow_redirects": False,  # the key and the transcript go where the operator said
+                    },
+                    stream=stream,
+                    stream_cls=anthropic.Stream[Any] if stream else None,
+                )
         except anthropic.APIStatusError as error:
             raise failed(error.status_code, error.response.text, error.response.headers) from None
         except anthropic.APIConnectionError as error:

@@ -7,7 +7,7 @@ themselves.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ import openai
 
 from compaction.engine import exact
 from compaction.engine.errors import Malformed, ProviderFailed
+from compaction.providers import deadline
 from compaction.providers import openai_answers as answers
 from compaction.providers import openai_format as form
 from compaction.providers import openai_stream as streams
@@ -38,6 +39,7 @@ class OpenAIProvider:
         host = urlsplit(base_url).hostname or ""
         self._official = host == "api.openai.com" or host.endswith(".api.openai.com")
         self._client = openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0)
+        deadline.bind(self._client)
         self.capabilities = Capabilities(prompt_caching=False, counts_tokens=api == "responses")
 
     def send(self, call: Call) -> Reply:
@@ -57,7 +59,7 @@ class OpenAIProvider:
         stream = self._sent(self._path, call, asked, stream=True)
         read = streams.responses if self._api == "responses" else streams.chat
         try:
-            lines = _before(until, stream.response.iter_lines())
+            lines = deadline.each(until, stream.response.iter_lines())
             return (yield from read(lines, call.model, form.names_in(call.data)))
         except httpx2.HTTPError as error:
             raise no_answer(error) from None
@@ -89,28 +91,22 @@ class OpenAIProvider:
     def _sent(self, path: str, call: Call, asked: dict[str, Any], *, stream: bool = False) -> Any:
         """The raw answer, or with `stream` the SDK's stream."""
         try:
-            return self._client.post(
-                path,
-                cast_to=cast(Any, object if stream else httpx2.Response),
-                content=exact.dumps(asked).encode(),
-                options={
-                    "headers": {"X-Hango-Purpose": call.purpose, "Content-Type": "application/json"},
-                    "timeout": call.timeout_s,
-                },
-                stream=stream,
-                stream_cls=openai.Stream[Any] if stream else None,
-            )
+            with deadline.until(time.monotonic() + call.timeout_s):
+                return self._client.post(
+                    path,
+                    cast_to=cast(Any, object if stream else httpx2.Response),
+                    content=exact.dumps(asked).encode(),
+                    options={
+                        "headers": {"X-Hango-Purpose": call.purpose, "Content-Type": "application/json"},
+                        "timeout": call.timeout_s,
+                        "follow_redirects": False,  # the key and the transcript go where the operator said
+                    },
+                    stream=stream,
+                    stream_cls=openai.Stream[Any] if stream else None,
+                )
         except openai.APIStatusError as error:
             raise failed(error.status_code, error.response.text, error.response.headers) from None
         except openai.APIConnectionError as error:
             raise no_answer(error) from None
         except openai.OpenAIError as error:
             raise ProviderFailed(f"the SDK failed: {type(error).__name__}", kind="sdk") from None
-
-
-def _before(until: float, lines: Iterable[str]) -> Iterator[str]:
-    """The lines that come in time: the SDK's own limit is for each of them."""
-    for line in lines:
-        if time.monotonic() > until:
-            raise ProviderFailed("the provider took too long over its answer", kind="timeout", retryable=True)
-        yield line
