@@ -99,6 +99,18 @@ def start(db, clock, bell, django_capture_on_commit_callbacks):
     return begin
 
 
+@pytest.fixture
+def own_history(settings, tmp_path):
+    """History files of this test alone."""
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "history": {
+            "BACKEND": "django.core.files.storage.FileSystemStorage",
+            "OPTIONS": {"location": str(tmp_path)},
+        },
+    }
+
+
 def make_session(project: Project, public_id: str, window: int, **fields) -> Session:
     limits = {"max_input_tokens": window, "max_wait_s": 0} | fields.pop("limits", {})
     fields = {

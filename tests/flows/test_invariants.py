@@ -13,20 +13,8 @@ from tests import invariants
 from tests.flows.runtime import words
 
 
-@pytest.fixture(autouse=True)
-def own_history(settings, tmp_path):
-    """History files of this test alone."""
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "history": {
-            "BACKEND": "django.core.files.storage.FileSystemStorage",
-            "OPTIONS": {"location": str(tmp_path)},
-        },
-    }
-
-
 @pytest.fixture
-def played(start):
+def played(start, own_history):
     """Some turns with swaps, and all work done."""
     runtime = start(6_000)
     for n in range(14):
@@ -40,7 +28,7 @@ def test_all_hold_over_a_session_that_went_well(played):
     assert invariants.broken(said="a log of ids only", secrets=["LINE-1 asked"]) == []
 
 
-def test_sweeping_until_quiet_ends_what_is_under_way(start, clock, bell):
+def test_sweeping_until_quiet_ends_what_is_under_way(start, clock, bell, own_history):
     runtime = start()
     runtime.exchanges(20)
     assert [b[:2] for b in invariants.broken()] == ["I5"]
