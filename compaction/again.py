@@ -7,13 +7,19 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 log = logging.getLogger(__name__)
 
 PAUSES_S = (0.2, 0.8, 2.0)  # about what a restart takes; whoever waits for longer is served by the lease
-AWAY = (OperationalError, InterfaceError)
+READ_ONLY = "25006"  # SQLSTATE of a write to a server that another one has taken over from
+TOO_IDLE = "25P03", "25P04"  # of a transaction that the server ended for its age
 Result = TypeVar("Result")
+
+
+def away(error: Exception) -> bool:
+    """Whether the same write may succeed later: no connection, a lock, a deadlock, a full disk, a server that was replaced."""
+    return isinstance(error, OperationalError | InterfaceError) or _state(error) in (READ_ONLY, *TOO_IDLE)
 
 
 def again(write: Callable[[], Result]) -> Result:
@@ -23,12 +29,18 @@ def again(write: Callable[[], Result]) -> Result:
     for pause in PAUSES_S:
         try:
             return write()
-        except AWAY as error:
-            if connection.in_atomic_block:
+        except DatabaseError as error:
+            if connection.in_atomic_block or not away(error):
                 raise
             log.warning(
                 "the database did not take a write (%s), again in %.1f s", type(error).__name__, pause
             )
+            if _state(error) == READ_ONLY:
+                connection.close()  # it is well, but leads to the wrong server
         connection.close_if_unusable_or_obsolete()
         time.sleep(pause)
     return write()
+
+
+def _state(error: Exception) -> object:
+    return getattr(error.__cause__, "sqlstate", None) if isinstance(error, DatabaseError) else None

@@ -15,10 +15,10 @@ from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
+from django.db import DatabaseError
 from django.utils import timezone
 
-from compaction import budget, conf, crash, desk, facts, frames, gather, jobs, offload, summary
-from compaction.again import AWAY
+from compaction import again, budget, conf, crash, desk, facts, frames, gather, jobs, offload, summary
 from compaction.engine import briefing, cut, trigger, types
 from compaction.engine import overflow as rungs
 from compaction.engine.errors import NotFound, ProviderFailed, SummaryRejected
@@ -73,14 +73,14 @@ def run(job_id: str, *, deadline_s: float | None = None) -> Compaction | None:
         jobs.end(job, Status.FAILED, error.code, error.detail)
     except SoftTimeLimitExceeded:  # the worker is about to be killed over this job
         _later_or_failed(job, ProviderFailed("the worker's time was over", kind="time-limit", retryable=True))
-    except AWAY:  # no fault of the job's: it is tried later, by the lease if not even that can be written now
-        with contextlib.suppress(*AWAY):
-            _later_or_failed(
-                job, ProviderFailed("the database did not answer", kind="database", retryable=True)
-            )
-        raise
     except Exception as error:
-        jobs.end(job, Status.FAILED, "internal", type(error).__name__)
+        if again.away(
+            error
+        ):  # no fault of the job's: tried later, by the lease if not even that can be written now
+            with contextlib.suppress(DatabaseError):
+                _later_or_failed(job, ProviderFailed("no database", kind="database", retryable=True))
+        else:
+            jobs.end(job, Status.FAILED, "internal", type(error).__name__)
         raise
     return _fresh(job)
 

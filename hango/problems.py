@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
 from rest_framework import exceptions, status
 
+from compaction import again
 from compaction.engine import exact
 from compaction.engine.errors import ContextError
 
@@ -72,7 +72,7 @@ def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:  
         return problem(
             str(error.get_codes()).replace("_", "-"), error.status_code, str(error.detail), headers
         )
-    if _database_is_away(error):
+    if again.away(error):
         log.error("the database did not answer: %s", type(error).__name__)
         return problem(
             "try-again",
@@ -81,14 +81,6 @@ def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:  
             {"Retry-After": "1"},
         )
     return None
-
-
-def _database_is_away(error: Exception) -> bool:
-    """Whether the same call may succeed later: no connection, a lock, a deadlock, a disk that is full, a server that is
-    being replaced (it refuses writes for as long: SQLSTATE 25006)."""
-    if isinstance(error, OperationalError | InterfaceError):
-        return True
-    return isinstance(error, DatabaseError) and getattr(error.__cause__, "sqlstate", None) == "25006"
 
 
 def server_error(request: HttpRequest, *args: object) -> HttpResponse:

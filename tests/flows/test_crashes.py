@@ -22,7 +22,11 @@ from tests import invariants
 from tests.flows.conftest import make_session
 from tests.flows.runtime import Runtime, new
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    # A server of another test may have a thread; what is forked here uses none.
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 LEASE_S = 300
 CRASHED = -signal.SIGKILL
 
@@ -266,7 +270,7 @@ def test_a_process_that_is_told_to_die_does_not_start_outside_of_tests(tmp_path)
 
 @pytest.mark.parametrize("told", ["nowhere", "after-claim:0", "after-claim:x", ":1", "!"])
 def test_a_point_that_is_none_is_named(told):
-    with pytest.raises(ImproperlyConfigured, match="HANGO_CRASH_AT=.* is not valid: it accepts after-claim"):
+    with pytest.raises(ImproperlyConfigured, match=r"HANGO_CRASH_AT=.* is not valid: it accepts after-claim"):
         crash.arm({"HANGO_CRASH_AT": told, "HANGO_TESTING": "on"})
 
 
