@@ -87,7 +87,10 @@ class AnthropicProvider:
                 )
         except anthropic.APIStatusError as error:
             raise failed(error.status_code, error.response.text, error.response.headers) from None
-        except anthropic.APIConnectionError as error:
+        except (
+            anthropic.APIConnectionError,
+            httpx2.HTTPError,
+        ) as error:  # the latter over the text of an error
             raise no_answer(error) from None
         except anthropic.AnthropicError as error:
             raise ProviderFailed(f"the SDK failed: {type(error).__name__}", kind="sdk") from None

@@ -106,7 +106,7 @@ class OpenAIProvider:
                 )
         except openai.APIStatusError as error:
             raise failed(error.status_code, error.response.text, error.response.headers) from None
-        except openai.APIConnectionError as error:
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:  # the latter over the text of an error
             raise no_answer(error) from None
         except openai.OpenAIError as error:
             raise ProviderFailed(f"the SDK failed: {type(error).__name__}", kind="sdk") from None
