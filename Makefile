@@ -15,16 +15,18 @@ demo: $(STAMP) ## a long session against the embedded default, drawn live (KEEP=
 run: $(STAMP) ## the embedded default in the foreground: web, worker, beat, Valkey (HANGO_HOME, PORT)
 	@$(BIN)/python -m hango.run
 
-# The engine by itself and beside the rest, since only it is held to full coverage, which costs time. Flows and acceptance twice: they
-# have to hold on both databases. Every run happens whatever the ones before say,
-# and pytest's closing line stays the last.
+# Two lanes side by side, for two cores. The engine by itself, since only it is held to full coverage, which costs time; flows and
+# acceptance twice: they have to hold on both databases. Every run happens whatever the ones before say, and what
+# the second lane said comes after the first is done, so that pytest's closing lines stay whole.
 test: $(STAMP) ## every test; flows and acceptance on SQLite and on PostgreSQL; engine coverage 100 %
 	@bad=0; \
-	HANGO_TEST_ON=sqlite $(BIN)/python -m pytest tests/engine --cov --cov-report= $(ARGS) > .venv/engine.log 2>&1 & engine=$$!; \
+	{ lane=0; \
+	  HANGO_TEST_ON=sqlite $(BIN)/python -m pytest tests/engine --cov --cov-report= $(ARGS) || lane=1; \
+	  $(BIN)/coverage report --include 'compaction/engine/*' --fail-under=100 --show-missing --skip-covered || lane=1; \
+	  HANGO_TEST_ON=postgres $(BIN)/python -m pytest tests/flows tests/acceptance $(ARGS) || lane=1; \
+	  exit $$lane; } > .venv/second.log 2>&1 & second=$$!; \
 	HANGO_TEST_ON=sqlite $(BIN)/python -m pytest --ignore=tests/engine $(ARGS) || bad=1; \
-	wait $$engine || bad=1; cat .venv/engine.log; \
-	$(BIN)/coverage report --include 'compaction/engine/*' --fail-under=100 --show-missing --skip-covered || bad=1; \
-	HANGO_TEST_ON=postgres $(BIN)/python -m pytest tests/flows tests/acceptance $(ARGS) || bad=1; \
+	wait $$second || bad=1; cat .venv/second.log; \
 	exit $$bad
 
 check: export HANGO_HOME = .venv/home
