@@ -158,18 +158,18 @@ def _held(events: Generator[Event, None, Reply]) -> Generator[Event, None, Reply
         raise
 
 
-def text(events: Iterator[Event]) -> Iterator[bytes]:
+def text(events: Iterator[Event]) -> Generator[bytes]:
     """Events as the bytes of an event stream. When the reader leaves, the flow goes on to its end, so that the answer is
     stored; a failure after the first content becomes an `error` event, as the provider would send it."""
     try:
         for event in events:
-            yield _bytes(event)
+            yield bytes_of(event)
     except GeneratorExit:
         for _ in events:
             pass
     except ContextError as error:
         data = {"type": "error", "error": {"type": error.code, "message": error.detail}}
-        yield _bytes(Event("error", exact.dumps(data)))
+        yield bytes_of(Event("error", exact.dumps(data)))
 
 
 class Chunks(Iterator[bytes]):
@@ -186,5 +186,6 @@ class Chunks(Iterator[bytes]):
         self._chunks.close()
 
 
-def _bytes(event: Event) -> bytes:
+def bytes_of(event: Event) -> bytes:
+    """One event as it stands in an event stream."""
     return f"event: {event.name}\ndata: {event.data}\n\n".encode()

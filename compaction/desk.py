@@ -19,6 +19,9 @@ from sessions_app import redaction
 from sessions_app.models import Session
 
 
+EXTRACT_S = 0.5  # longest that an extract takes
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A view, the request it gives, and that request's size in the model's tokens."""
@@ -50,6 +53,13 @@ class Desk:
         return trigger.output_room(self.state.limits, self.lines.fixed)
 
     @property
+    def wait_left_s(self) -> float:
+        """Seconds that this build may still wait for a summary, less what an extract takes if none comes: together they
+        keep to `max_wait_s`."""
+        left = self.state.limits.max_wait_s - self.waited_s
+        return max(0.0, left - min(EXTRACT_S, 0.1 * left))
+
+    @property
     def session(self) -> Session:
         return self.state.session
 
@@ -73,15 +83,15 @@ class Desk:
 
     def _placed(self, view: types.View) -> types.View:
         """The view with memory within its messages: where it stands already, or in the newest user message when it is new
-        or was evicted."""
-        if self.frame.memory_placement == "system":
+        or was evicted. Memory that was taken back is shown nowhere, whatever that costs the cache."""
+        if self.frame.memory_placement == "system" or not self.frame.memory:
             return replace(view, memories=())
         kept = tuple((seq, name) for seq, name in view.memories if seq >= view.first_seq)
         own = types.digest_of(self.frame_body)
         self.memories.setdefault(own, self.frame.memory)
         if missing := [name for _, name in kept if name not in self.memories]:
             self.memories |= frames.memory_blocks(self.session, missing)
-        if self.frame.memory and (not kept or self.memories[kept[-1][1]] != self.frame.memory):
+        if not kept or self.memories[kept[-1][1]] != self.frame.memory:
             shown = [
                 m.seq for m in self.messages(view.first_seq) if m.role == "user" and m.seq <= view.last_seq
             ]

@@ -140,7 +140,7 @@ def _compacted(desk: desks.Desk, shown: desks.Shown, target: int) -> desks.Shown
     state = desk.state
     if waiting := _within(desk, shown, state.candidate, target):
         return waiting
-    if state.limits.max_wait_s > 0 and jobs.may_call(state):
+    if desk.wait_left_s > 0 and jobs.may_call(state):
         number = state.last.number if state.last else None
         job = state.live or jobs.request(
             state,
@@ -151,7 +151,7 @@ def _compacted(desk: desks.Desk, shown: desks.Shown, target: int) -> desks.Shown
             for_worker=False,
         )
         with desk.waiting():
-            compact.wait(job, state.limits.max_wait_s)
+            compact.wait(job, desk.wait_left_s)
         state = desk.state = gather.state(state.session, state.limits.max_tokens)
         if made := _within(desk, shown, state.candidate, target):
             return made

@@ -93,7 +93,7 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
     """Asks `trigger.decide` until it says send; each means is used up by being used, so the loop ends."""
     state = _with_tool_compaction(desk)
     candidate = newer(desk, state.candidate, shown.view)
-    may_wait = state.limits.max_wait_s > 0
+    may_wait = desk.wait_left_s > 0
     may_extract = True
     while True:
         over = shown.size > desk.lines.trigger
@@ -126,7 +126,7 @@ def settle(desk: Desk, shown: Shown) -> tuple[Shown, trigger.Decision]:
         elif decision.action is Action.COMPACT:
             may_wait = False
             with desk.waiting():
-                compact.now(state, size=shown.size, keep=desk.lines.keep, deadline_s=state.limits.max_wait_s)
+                compact.now(state, size=shown.size, keep=desk.lines.keep, deadline_s=desk.wait_left_s)
             state = desk.state = gather.state(state.session, state.limits.max_tokens)
             candidate = newer(desk, state.candidate, shown.view)
         elif decision.action is Action.EXTRACT:
@@ -149,7 +149,7 @@ def _with_tool_compaction(desk: Desk) -> gather.State:
         and jobs.may_call(state)
     ):
         with desk.waiting():
-            compact.wait(live, state.limits.max_wait_s)
+            compact.wait(live, desk.wait_left_s)
         state = desk.state = gather.state(state.session, state.limits.max_tokens)
     return state
 

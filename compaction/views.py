@@ -139,7 +139,7 @@ class Turns(APIView):
             return run.earlier
         with run:
             if messages:
-                appended(session, messages)
+                run.append(lambda: appended(session, messages))
             if not streamed:
                 called = call.run(session, memory=memory, max_tokens=max_tokens)
                 return run.answered(answer(shapes.called(called)))
@@ -151,10 +151,9 @@ class Turns(APIView):
             headers = {
                 "X-Hango-Turn": str(session.turns.order_by("-number").values_list("number", flat=True)[0])
             }
+            told = run.recorded(chain([first], events), call.bytes_of)
             return StreamingHttpResponse(
-                call.Chunks(run.streamed(call.text(chain([first], events)))),
-                content_type="text/event-stream",
-                headers=headers,
+                call.Chunks(call.text(told)), content_type="text/event-stream", headers=headers
             )
 
 

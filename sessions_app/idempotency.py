@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.utils import timezone
 from rest_framework.request import Request
@@ -20,7 +21,11 @@ from sessions_app.http import project_of
 from sessions_app.models import IdempotentAnswer, Project
 
 Handler = Callable[..., HttpResponse]
+Event = TypeVar("Event")
 RUNNING = 0  # the status of an answer that is still to come
+WAITING = 1  # of a call that failed after its messages were stored: a retry goes on from them
+APPENDED = "appended"  # the body of both, once the messages are stored
+EVENTS = "text/event-stream"
 
 
 def idempotent(handler: Handler, *, in_transaction: bool = True) -> Handler:
@@ -67,8 +72,9 @@ def _stored(project: Project, key: str, fingerprint: str) -> HttpResponse | None
         raise Conflict("this Idempotency-Key was used for another request")
     if row.status == RUNNING:
         raise Conflict("the call of this Idempotency-Key is still running")
+    kind = EVENTS if row.body.startswith("event:") else "application/json"
     return HttpResponse(
-        row.body, status=row.status, content_type="application/json", headers={"Idempotency-Replayed": "true"}
+        row.body, status=row.status, content_type=kind, headers={"Idempotency-Replayed": "true"}
     )
 
 
@@ -83,20 +89,25 @@ def _fingerprint(request: Request, key: str) -> str:
 class Run:
     """A long call under its `Idempotency-Key`: the key names the turn, and while it runs the same key is a `Conflict`.
 
-    `earlier`: the stored answer of a call that has ended. A call whose process died is forgotten after its time limit.
+    `earlier`: the stored answer of a call that has ended. A call that failed, or whose process died, may be tried again
+    under its key: what it appended is not appended a second time.
     """
 
     def __init__(self, request: Request) -> None:
         self.row: IdempotentAnswer | None = None
         self.earlier: HttpResponse | None = None
+        self._goes_on = False
         key = request.headers.get("Idempotency-Key")
         if key is None:
             return
         project, fingerprint = project_of(request), _fingerprint(request, key)
+        rows = IdempotentAnswer.objects.filter(project=project, key=key)
         dead = timezone.now() - timedelta(seconds=settings.HANGO_CALL_TIMEOUT_S + 60)
-        IdempotentAnswer.objects.filter(
-            project=project, key=key, status=RUNNING, created_at__lt=dead
-        ).delete()
+        _freed(rows.filter(created_at__lt=dead))
+        waiting = rows.filter(fingerprint=fingerprint, status=WAITING)
+        if waiting.update(status=RUNNING, created_at=timezone.now()):
+            self.row, self._goes_on = rows.get(), True
+            return
         self.earlier = _stored(project, key, fingerprint)
         if self.earlier is not None:
             return
@@ -113,22 +124,39 @@ class Run:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None:
-            self._forget()
+            _freed(self._rows())
+
+    def append(self, store: Callable[[], object]) -> None:
+        """Stores the call's messages, once under its key, in one transaction with the note that they are stored."""
+        if self._goes_on:
+            return
+        with transaction.atomic():
+            store()
+            self._rows().update(body=APPENDED)
 
     def answered(self, response: HttpResponse) -> HttpResponse:
         """The answer, stored under the key."""
-        if self.row is not None:
-            rows = IdempotentAnswer.objects.filter(pk=self.row.pk)
-            rows.update(status=response.status_code, body=response.content.decode())
+        self._rows().update(status=response.status_code, body=response.content.decode())
         return response
 
-    def streamed(self, chunks: Iterator[bytes]) -> Generator[bytes]:
-        """The chunks; a stream is not kept, so its key is free again when it ends."""
+    def recorded(self, events: Iterator[Event], text: Callable[[Event], bytes]) -> Iterator[Event]:
+        """The events as they come. A stream that came to its end is kept, and told again under the same key."""
+        said: list[bytes] = []
         try:
-            yield from chunks
-        finally:
-            self._forget()
+            for event in events:
+                said.append(text(event))
+                yield event
+        except BaseException:
+            _freed(self._rows())
+            raise
+        self._rows().update(status=200, body=b"".join(said).decode())
 
-    def _forget(self) -> None:
-        if self.row is not None:
-            IdempotentAnswer.objects.filter(pk=self.row.pk, status=RUNNING).delete()
+    def _rows(self) -> QuerySet[IdempotentAnswer]:
+        rows = IdempotentAnswer.objects.filter(status=RUNNING)
+        return rows.filter(pk=self.row.pk) if self.row else rows.none()
+
+
+def _freed(rows: QuerySet[IdempotentAnswer]) -> None:
+    """Makes the keys of calls that have no answer usable again."""
+    rows.filter(status=RUNNING, body="").delete()
+    rows.filter(status=RUNNING, body=APPENDED).update(status=WAITING)

@@ -14,9 +14,8 @@ from compaction.engine import breakpoints, pointers, redact, repair, sendable, t
 from compaction.engine.tokens import Estimator, fixed_tokens, message_tokens
 from compaction.engine.types import Block, Frame, Head, Message, OutgoingRequest, Repair, View
 
-POINTERS_SINCE = (
-    2  # the first `render_version` that marks stubs; earlier requests are rebuilt as they were sent
-)
+# The first `render_version` that marks stubs; earlier requests are rebuilt as they were sent.
+POINTERS_SINCE = 2
 
 
 @dataclass(frozen=True, slots=True)

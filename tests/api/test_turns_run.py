@@ -237,7 +237,7 @@ def begun(api, session, *messages, key=None):
     """(the response, its chunks) of a stream that nobody has read yet, as a server holds them."""
     headers = {"Authorization": f"Bearer {api.key}"} | ({"Idempotency-Key": key} if key else {})
     request = RequestFactory().generic(
-        "POST", "/api/v1/s/turns/", json.dumps({"messages": list(messages), "stream": True}),
+        "POST", f"/api/v1{session}/turns/", json.dumps({"messages": list(messages), "stream": True}),
         content_type="application/json", headers=headers,
     )  # fmt: skip
     response = views.Turns.as_view()(request, public_id=session.rsplit("/", 1)[1])
@@ -255,7 +255,9 @@ def test_a_client_that_leaves_does_not_lose_the_message(api, session, provider, 
     assert api.transcript(session)[-1]["content"] == [{"type": "text", "text": "Nobody listens."}]
     turn = Turn.objects.get()
     assert (turn.status, turn.usage) == ("completed", USAGE)
-    assert not IdempotentAnswer.objects.exists()
+    again = run(api, session, user("Hello."), key="k", stream=True).expect(200)
+    assert "Nobody listens." in again.text
+    assert (again.headers["Content-Type"], Turn.objects.count()) == ("text/event-stream", 1)
 
 
 def test_a_failure_that_nobody_is_there_to_hear_of_disturbs_nobody(
@@ -266,7 +268,9 @@ def test_a_failure_that_nobody_is_there_to_hear_of_disturbs_nobody(
     next(chunks)
     response.close()
     assert Turn.objects.get().status == "failed"
-    assert not IdempotentAnswer.objects.exists()
+    monkeypatch.undo()
+    run(api, session, user("Hello."), key="k", stream=True).expect(200)
+    assert [m["role"] for m in api.transcript(session)] == ["user", "assistant"]
 
 
 # --- Idempotency-Key
@@ -309,18 +313,36 @@ def test_another_body_under_the_same_key_is_a_409_also_while_it_runs(api, sessio
     assert len(provider.calls) == 1
 
 
-def test_a_call_that_failed_leaves_its_key_free(api, session, provider):
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_failed_is_tried_again_under_its_key_without_appending_twice(
+    api, session, provider, stream
+):
     provider.play(refused(401, "invalid x-api-key", kind="authentication_error"))
-    run(api, session, user("Hello."), key="k").problem(502)
+    run(api, session, user("Hello."), key="k", stream=stream).problem(502)
+    run(api, session, user("Other."), key="k", stream=stream).problem(409, "conflict")
+    assert [m["content"] for m in api.transcript(session)] == ["Hello."]
+    again = run(api, session, user("Hello."), key="k", stream=stream).expect(200)
+    assert [m["role"] for m in api.transcript(session)] == ["user", "assistant"]
+    assert (len(provider.calls), Turn.objects.count()) == (2, 2)
+    assert run(api, session, user("Hello."), key="k", stream=stream).raw == again.raw
+    assert len(provider.calls) == 2
+
+
+def test_messages_that_are_refused_leave_the_key_free(api, session, provider):
+    bad = {"role": "user", "content": 7}
+    assert run(api, session, bad, key="k").status == 422
     assert run(api, session, user("Hello."), key="k").expect(200)["status"] == "completed"
 
 
-def test_a_stream_is_not_kept_so_its_key_is_free_when_it_ends(api, session, provider):
+def test_a_stream_that_came_to_its_end_is_told_again_under_its_key(api, session, provider):
     _, chunks = begun(api, session, user("Hello."), key="k")
-    next(chunks)
+    first = next(chunks)
     run(api, session, user("Hello."), key="k").problem(409, "conflict")
-    assert b"message_stop" in b"".join(chunks)
-    assert run(api, session, user("Again."), key="k").expect(200)["turn"] == 2
+    told = first + b"".join(chunks)
+    assert b"message_stop" in told
+    run(api, session, user("Again."), key="k").problem(409, "conflict")
+    assert IdempotentAnswer.objects.get().body.encode() == told
+    assert Turn.objects.count() == 1
 
 
 def test_the_key_of_a_call_whose_process_died_is_free_after_its_time(api, session, provider, settings):

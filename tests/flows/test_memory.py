@@ -109,22 +109,6 @@ def test_what_was_placed_and_is_kept_by_a_swap_stays_where_it_is(start, provider
     rebuilt(runtime)
 
 
-def test_memory_that_is_taken_away_is_placed_no_more(start):
-    runtime = start(memory_placement="message")
-    runtime.say("Hello.")
-    runtime.build(memory=memory("MEMORY-1"))
-    runtime.complete("Hi.")
-    runtime.say("And?")
-    built = runtime.build(memory="")
-    assert not built.prefix_changed
-    assert [value for _, _, value in places(built)] == ["MEMORY-1"]  # as it was shown then
-    runtime.complete("Yes.")
-    runtime.say("Again.")
-    back = runtime.build(memory=memory("MEMORY-2"))
-    assert [value for _, _, value in places(back)] == ["MEMORY-1", "MEMORY-2"]
-    rebuilt(runtime)
-
-
 def test_another_memory_within_the_same_turn_takes_the_place_of_the_first(start):
     runtime = start(memory_placement="message")
     runtime.say("Hello.")
@@ -201,6 +185,24 @@ def test_past_requests_are_rebuilt_over_changes_of_memory_swaps_and_failures(sta
         runtime.complete("Yes.")
         runtime.work()
     assert runtime.fresh().compactions >= 2
+    rebuilt(runtime)
+
+
+@pytest.mark.parametrize("placement", ["system", "message"])
+def test_memory_that_is_taken_back_is_shown_nowhere(start, placement):
+    runtime = start(memory_placement=placement)
+    runtime.say("Hello.")
+    runtime.build(memory=memory("MEMORY-1"))
+    runtime.complete("Hi.")
+    runtime.say("And?")
+    runtime.build(memory=memory("MEMORY-2"))
+    runtime.complete("Yes.")
+    runtime.say("Forget that.")
+    assert "MEMORY" not in runtime.build(memory="").body
+    runtime.complete("Done.")
+    assert "MEMORY" not in runtime.exchange("Sure?", "Yes.").body
+    runtime.say("Now then.")
+    assert runtime.build(memory=memory("MEMORY-3")).body.count("MEMORY") == 1
     rebuilt(runtime)
 
 

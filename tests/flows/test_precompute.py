@@ -108,7 +108,7 @@ def test_a_build_never_waits_longer_than_max_wait_even_when_the_answer_has_to_be
     provider.play("", "SUMMARY: of the second call.")  # the first answer is empty: it is asked for once more
     provider.during = slow
     runtime.build()
-    assert [round(call.timeout_s) for call in provider.calls] == [7, 2]
+    assert [call.timeout_s for call in provider.calls] == pytest.approx([6.5, 1.5], abs=0.01)
 
 
 def test_a_build_waits_no_longer_than_max_wait_for_a_worker_that_hangs(start, provider, watch):
@@ -118,7 +118,7 @@ def test_a_build_waits_no_longer_than_max_wait_for_a_worker_that_hangs(start, pr
     runtime.exchanges(25, first=12)  # over the window: this cannot be sent as it is
     runtime.say("And now?")
     built = runtime.build()
-    assert 6.9 < watch.now < 7.2
+    assert 6.4 < watch.now <= 7  # and an extract is made in what is left
     assert provider.calls == []
     assert built.compaction.kind == "extractive"
     assert runtime.job(job.pk).status == "running"
