@@ -18,7 +18,6 @@ from compaction.models import Compaction, Turn
 from sessions_app import redaction
 from sessions_app.models import Session
 
-
 EXTRACT_S = 0.5  # longest that an extract takes
 
 
