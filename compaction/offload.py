@@ -23,8 +23,8 @@ from django.utils import timezone
 from compaction import doorbell, gather
 from compaction.engine import history, types
 from compaction.engine.errors import Malformed
-from compaction.models import Compaction, Frame, Turn
-from sessions_app.models import Message, Session
+from compaction.models import Compaction
+from sessions_app.models import Session, Tombstone
 
 log = logging.getLogger(__name__)
 PAGE = 500  # messages read at a time
@@ -69,7 +69,8 @@ def mirror(session: Session, through: int) -> bool:
             storage.delete(name)
             storage.save(name, ContentFile(text))
         if not Session.objects.filter(pk=session.pk).exists():  # erased while it was written
-            storage.delete(name)
+            Tombstone.objects.filter(session_id=session.pk).update(object_name=name)
+            delete_erased()
             return False
     except Exception as error:
         log.exception("the history mirror of session %s is stale: %s", session.pk, type(error).__name__)
@@ -95,9 +96,15 @@ def mirror_stale(limit: int = 20) -> None:
         mirror_later(row)
 
 
-def erase(session: Session) -> None:
-    """Deletes the object. Raises what the storage raises: an erasure that did not happen must not look like one."""
-    storages["history"].delete(key(session))
+def delete_erased(limit: int = 50) -> None:
+    """Deletes the objects of erased sessions. What the storage does not take now, the next sweep tries again."""
+    for row in Tombstone.objects.exclude(object_name="").order_by("erased_at")[:limit]:
+        try:
+            storages["history"].delete(row.object_name)
+        except Exception as error:
+            log.error("the history of an erased session is still stored: %s", type(error).__name__)
+            return
+        Tombstone.objects.filter(pk=row.pk).update(object_name="")
 
 
 def _write_atomically(path: Path, text: bytes) -> None:
@@ -145,20 +152,3 @@ def lines(
         wanted = pattern.casefold()
         whole = (f"{number}: {line}" for number, line in enumerate(whole) if wanted in line.casefold())
     return itertools.islice(whole, offset, None if limit is None else offset + limit)
-
-
-def erase_rows(session: Session) -> None:
-    """Deletes everything that is stored of a session: transcript, turns, compactions, work that is under way, and the
-    system prompts and memories that no other session's turns are made of."""
-    name = key(session)
-    with transaction.atomic():
-        Session.objects.select_for_update(no_key=True).only("pk").get(pk=session.pk)
-        frames = set(session.turns.values_list("frame", flat=True))
-        session.turns.all().delete()
-        session.compactions_made.update(base=None)
-        session.compactions_made.all().delete()
-        Message.objects.filter(session=session).delete()
-        session.delete()
-        used = Turn.objects.filter(frame__in=frames).values_list("frame", flat=True)
-        Frame.objects.filter(pk__in=frames.difference(used)).delete()
-    storages["history"].delete(name)  # a worker may have written it again while the rows still stood

@@ -7,7 +7,7 @@ import contextlib
 from celery import shared_task
 
 from compaction import compact as flow
-from compaction import counting, jobs, offload
+from compaction import counting, erasure, jobs, offload
 from compaction.engine.errors import NotFound
 from compaction.models import Compaction
 
@@ -38,3 +38,9 @@ def count(turn_id: int) -> None:
 def sweep() -> None:
     jobs.sweep()
     offload.mirror_stale()
+    offload.delete_erased()
+
+
+@shared_task(name="compaction.expire", ignore_result=True)
+def expire() -> None:
+    erasure.expire()

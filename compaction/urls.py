@@ -11,5 +11,6 @@ urlpatterns = [
     path(f"{SESSION}/turns/<int:number>/request/", views.SentRequest.as_view(), name="sent-request"),
     path(f"{SESSION}/compactions/", views.Compactions.as_view(), name="compactions"),
     path(f"{SESSION}/compactions/<str:cid>/", views.OneCompaction.as_view(), name="compaction"),
+    path(f"{SESSION}/export/", views.Export.as_view(), name="export"),
     path(f"{SESSION}/history/", views.History.as_view(), name="history"),
 ]

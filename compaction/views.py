@@ -10,20 +10,31 @@ from typing import Any
 from django.http import HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from compaction import call, desk, forced, ladder, offload, outgoing, revoke, schema, shapes, turns
+from compaction import (
+    bodies,
+    call,
+    desk,
+    export,
+    forced,
+    ladder,
+    offload,
+    outgoing,
+    revoke,
+    schema,
+    shapes,
+    turns,
+)
 from compaction.engine import exact, types
 from compaction.engine.errors import ContextError, Invalid, NotFound
 from compaction.models import Compaction
-from sessions_app import append, serializers
+from sessions_app import append
 from sessions_app.http import Raw, answer, body_of, session_of
 from sessions_app.idempotency import Run, idempotent
 from sessions_app.models import Session
-from sessions_app.parsers import Body
 from sessions_app.views import Newest, appended, warning
 
 
@@ -46,8 +57,8 @@ class Requests(APIView):
     @extend_schema(operation_id="requests_build", request=schema.RequestBody, responses=schema.BuiltAnswer)
     def post(self, request: Request, public_id: str) -> HttpResponse:
         body = body_of(request, ("messages", "memory", "max_tokens"))
-        memory, max_tokens = _memory(body), _max_tokens(body)
-        messages = _messages(body)
+        memory, max_tokens = bodies.memory(body), bodies.max_tokens(body)
+        messages = bodies.messages(body)
         session = session_of(request, public_id)
         stored = appended(session, messages) if messages else None
         try:
@@ -130,11 +141,11 @@ class Turns(APIView):
     @extend_schema(operation_id="turns_run", request=schema.RunBody, responses=schema.RunAnswer)
     def post(self, request: Request, public_id: str) -> HttpResponse | StreamingHttpResponse:
         body = body_of(request, ("messages", "memory", "max_tokens", "stream"))
-        memory, max_tokens = _memory(body), _max_tokens(body)
-        messages = _messages(body)
+        memory, max_tokens = bodies.memory(body), bodies.max_tokens(body)
+        messages = bodies.messages(body)
         streamed = body.get("stream") is True or "text/event-stream" in request.headers.get("Accept", "")
         session = session_of(request, public_id)
-        run = Run(request)
+        run = Run(request, session)
         if run.earlier is not None:
             return run.earlier
         with run:
@@ -155,6 +166,24 @@ class Turns(APIView):
             return StreamingHttpResponse(
                 call.Chunks(call.text(told)), content_type="text/event-stream", headers=headers
             )
+
+
+class Export(APIView):
+    """The whole session as JSON Lines, for whoever keeps it elsewhere."""
+
+    content_negotiation_class = AnyAnswer
+
+    @extend_schema(
+        operation_id="sessions_export",
+        responses={(200, "application/x-ndjson"): OpenApiTypes.STR},
+        description="One JSON object a line, told apart by `type`: session, frames, messages, turns, compactions, end.",
+    )
+    def get(self, request: Request, public_id: str) -> StreamingHttpResponse:
+        lines = export.lines(session_of(request, public_id))
+        name = f'attachment; filename="{public_id}.jsonl"'
+        return StreamingHttpResponse(
+            lines, content_type="application/x-ndjson", headers={"Content-Disposition": name}
+        )
 
 
 class SentRequest(APIView):
@@ -260,39 +289,3 @@ def _compaction(request: Request, public_id: str, cid: str) -> Compaction:
     if found is None:
         raise NotFound("there is no compaction of this id")
     return found
-
-
-def _messages(body: Body) -> list[append.NewMessage]:
-    """The messages to append first; none when the field is left out or null."""
-    return append.parse(body.texts["messages"]) if body.get("messages") is not None else []
-
-
-def _memory(body: Body) -> str | None:
-    """The memory blocks' JSON text, '' for none, None for the last turn's."""
-    if "memory" not in body:
-        return None
-    value = body["memory"]
-    if value is None or value in ("", []) or (isinstance(value, str) and not value.strip()):
-        return ""
-    if isinstance(value, str):
-        return f'[{{"type":"text","text":{body.texts["memory"]}}}]'
-    try:
-        serializers.text_blocks(value)
-    except ValidationError as error:
-        detail = "; ".join(str(part) for part in error.detail)
-        raise Invalid(f"/memory: {detail}", errors=[{"pointer": "/memory", "detail": detail}]) from None
-    text = body.texts["memory"]
-    said = [text[start:end] for block, start, end in exact.elements(text) if block["text"].strip()]
-    return f"[{','.join(said)}]" if said else ""
-
-
-def _max_tokens(body: Body) -> int | None:
-    value = body.get("max_tokens")
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= serializers.MOST_TOKENS:
-        raise Invalid(
-            "/max_tokens",
-            errors=[{"pointer": "/max_tokens", "detail": "has to be a whole number, 1 or more"}],
-        )
-    return value

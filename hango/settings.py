@@ -184,6 +184,9 @@ HANGO_SWEEP_EVERY_S = env.number("HANGO_SWEEP_EVERY_S", 15, "how often forgotten
 HANGO_SUMMARIZER_DELAY_S = env.number(
     "HANGO_SUMMARIZER_DELAY_S", 0, "extractive and scripted summaries take that long, as a model's would"
 )
+HANGO_RETENTION_DAYS = env.integer(
+    "HANGO_RETENTION_DAYS", 0, "sessions unused for so many days are erased; 0: never", low=0
+)
 HANGO_SHUTDOWN_S = env.number(
     "HANGO_SHUTDOWN_S", 10, "longest that stopping waits for what is running", low=1
 )
@@ -233,7 +236,8 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": HANGO_SWEEP_EVERY_S,
         # Sweeps that no worker took in time would all run at once when one comes back.
         "options": {"expires": max(5.0, HANGO_SWEEP_EVERY_S)},
-    }
+    },
+    "expire": {"task": "compaction.expire", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }
 
 # --- Django ------------------------------------------------------------------------------------

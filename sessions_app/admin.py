@@ -26,7 +26,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from compaction import budget, compact_now, conf, gather
 from compaction.models import LIVE, Compaction, Turn
 from sessions_app import readable, readonly
-from sessions_app.models import ApiKey, Message, Project, Session
+from sessions_app.models import ApiKey, Message, Project, Session, Tombstone
 
 PAGE = 100  # messages of a transcript page
 
@@ -67,6 +67,34 @@ class ApiKeyAdmin(readonly.ReadOnlyAdmin):
     fields = ["name", "prefix", "project", "created_at", "revoked_at"]
     ordering = ["-created_at"]
     unlisted = ("digest",)
+
+
+@admin.register(Tombstone)
+class TombstoneAdmin(readonly.ReadOnlyAdmin):
+    """The audit record of erasures."""
+
+    list_display = ["erased_at", "project", "reason", "by", "messages", "turns", "compactions", "file_gone"]
+    list_filter = ["reason", "project"]
+    list_select_related = ["project"]
+    search_fields = ["session_id", "public_id_digest"]
+    search_help_text = "Searches by the session's UUID, or by the SHA-256 of its id."
+    fields = [
+        "project",
+        "session_id",
+        "public_id_digest",
+        "reason",
+        "by",
+        "messages",
+        "turns",
+        "compactions",
+        "object_name",
+        "erased_at",
+    ]
+    ordering = ["-erased_at"]
+
+    @display(description="file deleted", boolean=True)
+    def file_gone(self, row: Tombstone) -> bool:
+        return not row.object_name
 
 
 class HasCompactions(admin.SimpleListFilter):

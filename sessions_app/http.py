@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from compaction.engine import exact
 from compaction.engine.errors import Malformed, NotFound
 from sessions_app.auth import Caller
-from sessions_app.models import Project, Session
+from sessions_app.models import ApiKey, Project, Session
 from sessions_app.parsers import Body
 
 Handler = Callable[..., HttpResponse]
@@ -25,6 +25,12 @@ def project_of(request: Request) -> Project:
     caller = request.user
     assert isinstance(caller, Caller)  # noqa: S101 - what `HasKey` has checked, for the type checker
     return caller.project
+
+
+def key_of(request: Request) -> ApiKey:
+    key = request.auth
+    assert isinstance(key, ApiKey)  # noqa: S101 - as above
+    return key
 
 
 def session_of(request: Request, public_id: str) -> Session:

@@ -15,10 +15,10 @@ from django.http import HttpResponse
 from django.utils import timezone
 from rest_framework.request import Request
 
-from compaction.engine import types
+from compaction.engine import exact, types
 from compaction.engine.errors import Conflict, Malformed
 from sessions_app.http import project_of
-from sessions_app.models import IdempotentAnswer, Project
+from sessions_app.models import IdempotentAnswer, Project, Session
 
 Handler = Callable[..., HttpResponse]
 Event = TypeVar("Event")
@@ -52,6 +52,7 @@ def idempotent(handler: Handler, *, in_transaction: bool = True) -> Handler:
                             project=project,
                             key=key,
                             fingerprint=fingerprint,
+                            session=_session(project, kwargs.get("public_id"), response),
                             status=response.status_code,
                             body=response.content.decode(),
                         )
@@ -78,6 +79,12 @@ def _stored(project: Project, key: str, fingerprint: str) -> HttpResponse | None
     )
 
 
+def _session(project: Project, public_id: str | None, response: HttpResponse) -> Session | None:
+    """Whose content the answer holds, so that it is erased with it: the address names it, or the answer of a creation."""
+    known = public_id or str(exact.loads(response.content.decode()).get("id"))
+    return Session.objects.filter(project=project, public_id=known).only("pk").first()
+
+
 def _fingerprint(request: Request, key: str) -> str:
     """What tells the call apart. Raises `Malformed` for a key that cannot be one."""
     if not 0 < len(key) <= 255 or not key.isprintable():
@@ -93,7 +100,7 @@ class Run:
     under its key: what it appended is not appended a second time.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, session: Session) -> None:
         self.row: IdempotentAnswer | None = None
         self.earlier: HttpResponse | None = None
         self._goes_on = False
@@ -114,7 +121,12 @@ class Run:
         try:
             with transaction.atomic():
                 self.row = IdempotentAnswer.objects.create(
-                    project=project, key=key, fingerprint=fingerprint, status=RUNNING, body=""
+                    project=project,
+                    session=session,
+                    key=key,
+                    fingerprint=fingerprint,
+                    status=RUNNING,
+                    body="",
                 )
         except IntegrityError:
             raise Conflict("the call of this Idempotency-Key is still running") from None

@@ -144,9 +144,12 @@ class IdempotentAnswer(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=255)
     fingerprint = models.CharField(max_length=64, help_text="SHA-256 of method, path and body.")
+    session = models.ForeignKey(
+        Session, on_delete=models.CASCADE, null=True, related_name="+", help_text="Erased with it."
+    )
     status = models.PositiveSmallIntegerField()
     body = models.TextField()
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     class Meta:
         constraints = [
@@ -155,3 +158,33 @@ class IdempotentAnswer(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class Tombstone(models.Model):
+    """The record of an erasure: when, why, by whom, how much; nothing of what was said, and not even the session's name.
+
+    `object_name`: the history file's, until the storage has deleted it as well.
+    """
+
+    class Reason(models.TextChoices):
+        REQUEST = "request"
+        RETENTION = "retention"
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="tombstones")
+    session_id = models.UUIDField()
+    public_id_digest = models.CharField(max_length=64, help_text="SHA-256 of the session's id.")
+    reason = models.CharField(max_length=10, choices=Reason)
+    by = models.CharField(max_length=100, blank=True, help_text="The API key's first characters.")
+    messages = models.PositiveIntegerField()
+    turns = models.PositiveIntegerField()
+    compactions = models.PositiveIntegerField()
+    object_name = models.CharField(max_length=200, blank=True)
+    erased_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["erased_at"], condition=~models.Q(object_name=""), name="objects_to_delete")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.session_id} ({self.reason})"

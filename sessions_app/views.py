@@ -15,11 +15,11 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from compaction import budget, conf, gather, jobs, offload, turns
+from compaction import budget, conf, erasure, gather, jobs, turns
 from compaction.engine import tokens, types
 from compaction.engine.errors import Conflict, Invalid, Malformed
 from sessions_app import append, schema, serializers
-from sessions_app.http import Raw, answer, body_of, project_of, session_of
+from sessions_app.http import Raw, answer, body_of, key_of, project_of, session_of
 from sessions_app.idempotency import idempotent
 from sessions_app.models import Message, Session
 from sessions_app.parsers import Body
@@ -111,8 +111,7 @@ class OneSession(APIView):
     @extend_schema(operation_id="sessions_destroy", responses={204: None})
     def delete(self, request: Request, public_id: str) -> HttpResponse:
         session = session_of(request, public_id)
-        offload.erase(session)
-        offload.erase_rows(session)
+        erasure.erase(session, reason=erasure.Reason.REQUEST, by=key_of(request).prefix)
         return HttpResponse(status=204)
 
 

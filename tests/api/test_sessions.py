@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from django.core.files.storage import storages
 
-from compaction import offload
+from compaction import offload, tasks
+from compaction.engine.types import digest_of
 from compaction.models import Compaction, Frame, Turn
-from sessions_app.models import Message, Session, ToolCallId
+from sessions_app.models import IdempotentAnswer, Message, Session, Tombstone, ToolCallId
 from tests.api.client import MODEL, SMALL, TOOLS, calls, chat, label, members, path_of, prose, results, user
 
 FIELDS = {
@@ -364,20 +366,56 @@ def test_an_erasure_while_the_history_file_is_written_leaves_no_file(
     assert not [p for p in history_folder.rglob("*") if p.is_file()]
 
 
-def test_a_file_that_a_worker_writes_between_the_two_steps_of_an_erasure_is_gone_too(
+def test_a_file_that_the_storage_does_not_delete_goes_with_a_later_sweep(
     api, work, history_folder, monkeypatch
 ):
     session = _lived(api, work)
     (file,) = [p for p in history_folder.rglob("*") if p.is_file()]
-    erase, text = offload.erase, file.read_bytes()
-
-    def written_again(erased):
-        erase(erased)
-        file.write_bytes(text)
-
-    monkeypatch.setattr(offload, "erase", written_again)
-    api.delete(f"{session}/").expect(204)
+    storage = storages["history"]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(storage), "delete", _away)
+        api.delete(f"{session}/").expect(204)
+        assert api.get(f"{session}/").status == 404
+        tasks.sweep()
+        assert file.exists()
+        assert str(file).endswith(Tombstone.objects.get().object_name)
+    tasks.sweep()
     assert not file.exists()
+    assert Tombstone.objects.get().object_name == ""
+
+
+def _away(self, name):
+    raise ConnectionError("the storage is away")
+
+
+def test_an_erasure_leaves_a_record_without_content(api, work):
+    session = _lived(api, work)
+    counted = len(api.transcript(session))
+    api.delete(f"{session}/").expect(204)
+    row = Tombstone.objects.get()
+    assert (row.reason, row.messages, row.project.name) == ("request", counted, "ours")
+    assert row.turns >= 1
+    assert row.compactions >= 1
+    assert api.key.startswith(row.by)
+    assert len(row.by) <= 12
+    assert row.public_id_digest == digest_of("s")
+    told = str(Tombstone.objects.values().get())
+    assert "secret of s" not in told
+
+
+def test_what_an_idempotency_key_remembers_is_erased_with_its_session(api):
+    api.post("/sessions/", {"id": "s", "model": MODEL, "system": "secret of s"}, Idempotency_Key="a").expect(
+        201
+    )
+    api.post("/sessions/s/messages/", {"messages": [user()]}, Idempotency_Key="b").expect(201)
+    other = api.post("/sessions/", {"model": MODEL}, Idempotency_Key="c").expect(201)
+    assert IdempotentAnswer.objects.count() == 3
+    api.delete("/sessions/s/").expect(204)
+    assert IdempotentAnswer.objects.get().key == "c"
+    assert api.post("/sessions/", {"model": MODEL}, Idempotency_Key="c").expect(201)["id"] == other["id"]
+    assert (
+        api.post("/sessions/", {"id": "s", "model": MODEL}, Idempotency_Key="a").expect(201)["system"] is None
+    )
 
 
 def test_an_erased_session_frees_its_id_in_an_instant(api):

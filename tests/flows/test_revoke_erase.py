@@ -6,7 +6,7 @@ import pytest
 from django.apps import apps
 from django.core.files.storage import storages
 
-from compaction import compact, offload, revoke
+from compaction import compact, erasure, offload, revoke
 from compaction.engine.errors import NotFound
 from compaction.models import Compaction
 from sessions_app.models import Session
@@ -98,8 +98,9 @@ def file_of(runtime):
 
 def erased(runtime):
     with runtime.committing():
-        offload.erase(runtime.session)
-        offload.erase_rows(Session.objects.get(pk=runtime.session.pk))
+        return erasure.erase(
+            Session.objects.get(pk=runtime.session.pk), reason=erasure.Reason.REQUEST, by="hango_x"
+        )
 
 
 def test_erasing_leaves_nothing_of_the_session_and_touches_no_other(chain, start):
