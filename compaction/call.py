@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-from compaction import facts, ladder, outgoing, turns
+from compaction import facts, ladder, outgoing, spending, turns
 from compaction.engine import exact, tokens
 from compaction.engine import overflow as rungs
 from compaction.engine.errors import ContextError, ProviderFailed
@@ -58,6 +58,7 @@ def stream(
         raise ProviderFailed(
             "no model provider is configured: set ANTHROPIC_API_KEY or OPENAI_API_KEY", kind="no-provider"
         )
+    spending.check(session.project)
     built = outgoing.build(session, memory=memory, max_tokens=max_tokens)
     turn = built.turn
     deadline = time.monotonic() + settings.HANGO_CALL_TIMEOUT_S
@@ -105,6 +106,7 @@ def _overflowed(reply: Reply, built: outgoing.Built) -> bool:
 
 
 def _answered(session: Session, turn: Turn, built: outgoing.Built, reply: Reply) -> Called:
+    spending.note(session.project, reply.usage)
     message = append.NewMessage("assistant", reply.blocks)
     body = exact.dumps({"content": reply.blocks, "stop_reason": reply.stop_reason, "usage": reply.usage})
     closed = turns.complete(

@@ -18,7 +18,20 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
-from compaction import again, budget, conf, crash, desk, facts, frames, gather, jobs, offload, summary
+from compaction import (
+    again,
+    budget,
+    conf,
+    crash,
+    desk,
+    facts,
+    frames,
+    gather,
+    jobs,
+    offload,
+    spending,
+    summary,
+)
 from compaction.engine import briefing, cut, trigger, types
 from compaction.engine import overflow as rungs
 from compaction.engine.errors import NotFound, ProviderFailed, SummaryRejected
@@ -222,6 +235,7 @@ def _summarise(job: Compaction, span: Span, deadline_s: float | None) -> None:
     )
     crash.at("after-provider")
     jobs.note_success()
+    spending.note(job.session.project, written.usage)
     usage = summary.added(job.usage or {}, written.usage or {})
     if written.through < span.kept_from:
         if jobs.save(job, folded_through=written.through, partial=written.text, usage=usage):

@@ -16,14 +16,14 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from compaction import budget, crash, doorbell, gather
+from compaction import budget, crash, doorbell, gather, spending
 from compaction.again import again
 from compaction.engine import trigger
-from compaction.engine.errors import ProviderFailed
+from compaction.engine.errors import BudgetSpent, ProviderFailed
 from compaction.engine.types import Reason
 from compaction.models import LIVE, Circuit, Compaction
 from compaction.providers import registry
-from sessions_app.models import Message, Session
+from sessions_app.models import Message, Project, Session
 
 log = logging.getLogger(__name__)
 
@@ -149,11 +149,11 @@ def tried_enough(job: Compaction, base: Compaction | None, kept_from: int) -> bo
 
 
 def may_call(state: gather.State) -> bool:
-    """Whether a summary could be written now: circuit closed, and no live job told to wait for longer."""
+    """Whether a summary could be written now: circuit closed, tokens left for today, and no live job told to wait for longer."""
     due_at = state.live.next_at if state.live else None
     if due_at is not None and (due_at - timezone.now()).total_seconds() > state.limits.max_wait_s:
         return False
-    return not circuit_open()
+    return not circuit_open() and not spending.spent(state.session.project)
 
 
 # --- working
@@ -264,12 +264,20 @@ def circuit_open() -> bool:
 
 
 def held_back(job_id: str) -> bool:
-    """Whether the circuit is open, so that a worker leaves the job; it is due again when the circuit closes."""
-    row = _open_circuits().first()
-    if row is None or registry.provider() is None:
+    """Whether the circuit is open, or the project's tokens for today are spent, so that a worker leaves the job; it is due
+    again when that is over."""
+    if registry.provider() is None:
+        return False
+    circuit = _open_circuits().first()
+    project = Project.objects.filter(sessions__compactions_made__pk=job_id).first()
+    if circuit is not None:
+        until, told = circuit.open_until, {}
+    elif project is not None and spending.spent(project):
+        until, told = spending.until(), {"error_code": BudgetSpent.code}
+    else:
         return False
     waiting = Compaction.objects.filter(pk=job_id, status=Status.REQUESTED)
-    waiting.filter(Q(next_at=None) | Q(next_at__lt=row.open_until)).update(next_at=row.open_until)
+    waiting.filter(Q(next_at=None) | Q(next_at__lt=until)).update(next_at=until, **told)
     return True
 
 

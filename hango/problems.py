@@ -12,7 +12,7 @@ from rest_framework import exceptions, status
 
 from compaction import again
 from compaction.engine import exact
-from compaction.engine.errors import ContextError
+from compaction.engine.errors import BudgetSpent, ContextError
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,9 @@ def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:  
             log.error("%s: %s", error.code, type(error).__name__)
             return problem(error.code, error.status, (type(error).__doc__ or "").strip(), None, **error.extra)
         members = {"errors": error.errors} if error.errors else {}
-        return problem(error.code, error.status, error.detail, None, **members, **error.extra)
+        wait = error.retry_after_s if isinstance(error, BudgetSpent) else None
+        later = {"Retry-After": str(int(wait) + 1)} if wait is not None else None
+        return problem(error.code, error.status, error.detail, later, **members, **error.extra)
     if isinstance(error, RequestDataTooBig):
         return problem(
             "body-too-large",
@@ -66,7 +68,9 @@ def handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:  
     if isinstance(error, PermissionDenied):
         return problem("not-allowed", status.HTTP_403_FORBIDDEN, "this key may not do that")
     if isinstance(error, exceptions.APIException):
-        headers = {"WWW-Authenticate": header} if (header := getattr(error, "auth_header", None)) else {}
+        headers: dict[str, str] = (
+            {"WWW-Authenticate": header} if (header := getattr(error, "auth_header", None)) else {}
+        )
         if getattr(error, "wait", None):
             headers["Retry-After"] = str(int(error.wait) + 1)  # type: ignore[attr-defined]
         return problem(

@@ -72,6 +72,16 @@ HANGO_MAX_BODY_BYTES = env.integer(
     "HANGO_MAX_BODY_BYTES", 32_000_000, "largest request body, in bytes", low=1
 )
 DATA_UPLOAD_MAX_MEMORY_SIZE = HANGO_MAX_BODY_BYTES
+HANGO_RATE_LIMIT_PER_MINUTE = env.integer(
+    "HANGO_RATE_LIMIT_PER_MINUTE",
+    0,
+    "requests a minute of each API key, unless its project has a limit of its own; 0: no limit",
+)
+HANGO_DAILY_TOKEN_BUDGET = env.integer(
+    "HANGO_DAILY_TOKEN_BUDGET",
+    0,
+    "tokens a day that hango's own model calls may take for each project; 0: no limit",
+)
 
 # --- servers -----------------------------------------------------------------------------------
 
@@ -301,7 +311,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "hango.problems.handler",
     "UNAUTHENTICATED_USER": None,
-    "DEFAULT_THROTTLE_CLASSES": [],
+    "DEFAULT_THROTTLE_CLASSES": ["sessions_app.limits.PerKey"],
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "hango",

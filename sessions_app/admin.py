@@ -17,13 +17,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from compaction import budget, compact_now, conf, gather
+from compaction import budget, compact_now, conf, gather, spending
 from compaction.models import LIVE, Compaction, Turn
 from sessions_app import readable, readonly
 from sessions_app.models import ApiKey, Message, Project, Session, Tombstone
@@ -50,23 +51,53 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
 
 @admin.register(Project)
 class ProjectAdmin(readonly.ReadOnlyAdmin):
-    list_display = ["name", "created"]
+    """A project's limits are the one thing that is set here."""
+
+    list_display = ["name", "daily_token_budget", "rate_limit_per_minute", "created"]
     search_fields = ["name"]
-    fields = ["name", "id", "created_at"]
+    fields = ["name", "id", "rate_limit_per_minute", "daily_token_budget", "spent_today", "created_at"]
     ordering = ["name"]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("transcript.change_project")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return ["name", "id", "spent_today", "created_at"]
+
+    @display(description="tokens spent today")
+    def spent_today(self, row: Project) -> int:
+        return spending.today(row)
 
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(readonly.ReadOnlyAdmin):
     """Keys are made by `manage.py make_key` and shown once. Neither key nor digest is on any page."""
 
-    list_display = ["prefix", "name", "project", "created", "revoked_at"]
-    list_filter = ["project"]
+    list_display = [
+        "prefix",
+        "name",
+        "project",
+        "scope",
+        "created",
+        "expires_at",
+        "last_used_at",
+        "revoked_at",
+    ]
+    list_filter = ["scope", "project"]
+    actions = ["revoke"]
     list_select_related = ["project"]
     search_fields = ["prefix", "name"]
-    fields = ["name", "prefix", "project", "created_at", "revoked_at"]
+    fields = ["name", "prefix", "project", "scope", "created_at", "expires_at", "last_used_at", "revoked_at"]
     ordering = ["-created_at"]
     unlisted = ("digest",)
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("transcript.change_apikey")
+
+    @action(description="Revoke: the key works no more, at once", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, rows: QuerySet[ApiKey]) -> None:
+        ended = rows.filter(revoked_at=None).update(revoked_at=timezone.now())
+        self.message_user(request, f"{ended} revoked")
 
 
 @admin.register(Tombstone)

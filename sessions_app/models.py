@@ -12,6 +12,16 @@ class Project(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     name = models.SlugField(max_length=100, unique=True)
+    rate_limit_per_minute = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Requests of each key; empty: HANGO_RATE_LIMIT_PER_MINUTE; 0: no limit.",
+    )
+    daily_token_budget = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        help_text="Tokens of hango's own model calls a day (UTC); empty: HANGO_DAILY_TOKEN_BUDGET; 0: no limit.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
@@ -19,14 +29,25 @@ class Project(models.Model):
 
 
 class ApiKey(models.Model):
-    """A project's key. Only its SHA-256 is stored: a key of 32 random bytes needs no salt and no slow hash."""
+    """A project's key. Only its SHA-256 is stored: a key of 32 random bytes needs no salt and no slow hash.
+
+    A wider scope includes the narrower ones: `read` sees, `write` also adds and changes, `admin` also erases and revokes.
+    """
+
+    class Scope(models.TextChoices):
+        READ = "read"
+        WRITE = "write"
+        ADMIN = "admin"
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="keys")
     name = models.CharField(max_length=100, blank=True)
     prefix = models.CharField(max_length=12, help_text="The key's first characters, to tell keys apart.")
     digest = models.CharField(max_length=64, unique=True, editable=False)
+    scope = models.CharField(max_length=5, choices=Scope, default=Scope.ADMIN)
     created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, help_text="To the minute.")
 
     def __str__(self) -> str:
         return f"{self.prefix}… ({self.project})"
@@ -158,6 +179,21 @@ class IdempotentAnswer(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class Spending(models.Model):
+    """Tokens that hango's own model calls took for a project on one day (UTC), input and output."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="spending")
+    day = models.DateField()
+    tokens = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "spending"
+        constraints = [models.UniqueConstraint(fields=["project", "day"], name="one_row_per_project_and_day")]
+
+    def __str__(self) -> str:
+        return f"{self.project} {self.day}"
 
 
 class Tombstone(models.Model):

@@ -94,6 +94,17 @@ class SummaryRejected(ContextError):
     code = "summary-rejected"
 
 
+class BudgetSpent(ContextError):
+    """The project's tokens for today are spent. Appends and builds go on; hango itself calls no model until midnight (UTC)."""
+
+    code = "budget-spent"
+    status = 429
+
+    def __init__(self, detail: str = "", *, retry_after_s: float = 60.0) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
 class ProviderFailed(ContextError):
     """The model provider did not answer with a message."""
 

@@ -235,12 +235,30 @@ def test_records_cannot_be_added_changed_or_deleted_even_by_a_superuser(admin_cl
             "index": "0",
         }
         assert admin_client.post(reverse(f"{base}_add"), {"name": "x"}).status_code == 403
-        assert admin_client.post(change, {"name": "x", "_save": "1"}).status_code == 403
+        if model is not Project:  # whose limits may be set, and nothing else
+            assert admin_client.post(change, {"name": "x", "_save": "1"}).status_code == 403
+            assert 'name="_save"' not in shown(admin_client, change)
         assert admin_client.post(reverse(f"{base}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
         admin_client.post(every, delete_all)
         assert "delete_selected" not in shown(admin_client, every)
-        assert 'name="_save"' not in shown(admin_client, change)
     assert stored() == before
+
+
+def test_a_projects_limits_are_set_in_the_admin_and_nothing_else_of_it(admin_client, api):
+    project = Project.objects.get(name="ours")
+    page = reverse("admin:transcript_project_change", args=[project.pk])
+    sent = {"name": "x", "rate_limit_per_minute": "60", "daily_token_budget": "5000", "_save": "1"}
+    assert admin_client.post(page, sent).status_code == 302
+    project.refresh_from_db()
+    assert (project.name, project.rate_limit_per_minute, project.daily_token_budget) == ("ours", 60, 5000)
+
+
+def test_a_key_is_revoked_in_the_admin(admin_client, api, other):
+    row = Project.objects.get(name="ours").keys.get()
+    page = reverse("admin:transcript_apikey_changelist")
+    admin_client.post(page, {"action": "revoke", "_selected_action": [str(row.pk)], "index": "0"})
+    api.get("/sessions/").problem(401)
+    other.get("/sessions/").expect(200)
 
 
 def test_without_a_login_or_the_right_there_is_nothing_to_see(full):

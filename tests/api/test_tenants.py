@@ -31,6 +31,7 @@ OF_A_SESSION: dict[tuple[str, str], object] = {
     ("get", "sessions/<str:public_id>/compactions/<str:cid>/"): None,
     ("delete", "sessions/<str:public_id>/compactions/<str:cid>/"): None,
     ("get", "sessions/<str:public_id>/history/"): None,
+    ("get", "sessions/<str:public_id>/export/"): None,
 }
 OF_THE_PROJECT: dict[tuple[str, str], object] = {
     ("get", "sessions/"): None,
@@ -135,6 +136,42 @@ def test_another_projects_turn_or_compaction_is_not_found_under_an_own_session(
     )
     answer.problem(404)
     assert everything(other) == before
+
+
+ODD = [
+    "../theirs", "..%2ftheirs", "%2e%2e%2ftheirs", "%2e%2e/theirs", "%252e%252e%252ftheirs", "..%5ctheirs", "theirs%00", "theirs%00.md",
+    "%00", "theirs%0a", "theirs%20", "THEIRS", "the\u0456rs", "t%68eirs/../theirs", "theirs;", "theirs%3f", "a" * 5000, "%ff%fe", "*", "%25",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "route"), sorted(OF_A_SESSION))
+def test_no_spelling_of_an_id_leads_to_another_projects_session_or_out_of_the_tree(
+    api, other, theirs, method, route
+):
+    before = everything(other)
+    for odd in ODD:
+        for name in ("<str:public_id>", "<str:cid>"):
+            path = at(route, {**theirs, name: odd})
+            answer = api.call(method.upper(), path, OF_A_SESSION[method, route])
+            assert answer.status in (400, 404, 405), (path, answer.status)
+            assert "secret" not in answer.text
+    assert everything(other) == before
+
+
+OPEN = {"healthz", "readyz", "api/schema/", "api/docs/", "api/v1/…", "admin/…"}
+
+
+def test_every_other_address_is_known_and_shows_nothing_of_a_session(other, theirs, client):
+    found = set()
+    for pattern in get_resolver().url_patterns:
+        route = str(pattern.pattern)
+        found.add(f"{route}…" if isinstance(pattern, URLResolver) else route)
+    assert found == OPEN
+    for address in OPEN - {"api/v1/…", "admin/…"}:
+        answer = client.get(f"/{address}")
+        assert answer.status_code in (200, 503)
+        assert b"secret" not in answer.content
+    assert client.get("/admin/transcript/session/").status_code == 302  # to the login
 
 
 def test_an_own_session_of_the_same_id_is_another_one(api, other, theirs):
