@@ -10,6 +10,7 @@ from compaction import compact as flow
 from compaction import counting, erasure, jobs, offload
 from compaction.engine.errors import NotFound
 from compaction.models import Compaction
+from sessions_app import idempotency
 
 
 @shared_task(name="compaction.compact", ignore_result=True)
@@ -44,3 +45,4 @@ def sweep() -> None:
 @shared_task(name="compaction.expire", ignore_result=True)
 def expire() -> None:
     erasure.expire()
+    idempotency.forget_old()

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from compaction import crash
 from compaction.engine.profiles import parse_configured
-from hango import databases, embedded, env, home, storages
+from hango import combinations, databases, embedded, env, home, storages
 
 # Typed admin classes (ModelAdmin[Session]) need it at run time as well.
 django_stubs_ext.monkeypatch()
@@ -205,14 +205,19 @@ HANGO_SHUTDOWN_S = env.number(
 # ends, that before the broker gives the message to another: else two workers write the same summary.
 _SOFT_LIMIT_S, _HARD_LIMIT_S = 0.7 * HANGO_LEASE_S, 0.8 * HANGO_LEASE_S
 _VISIBILITY_S = int(max(900, 3 * HANGO_LEASE_S))
-for _name, _seconds in (
-    ("HANGO_SUMMARY_TIMEOUT_S", HANGO_SUMMARY_TIMEOUT_S),
-    ("HANGO_SUMMARIZER_DELAY_S", HANGO_SUMMARIZER_DELAY_S),
-):
-    if _seconds >= _SOFT_LIMIT_S:
-        raise ImproperlyConfigured(
-            f"{_name}={_seconds:g} is too long: it must stay below 0.7 × HANGO_LEASE_S = {_SOFT_LIMIT_S:g}."
-        )
+combinations.check(
+    lease_s=HANGO_LEASE_S,
+    soft_limit_s=_SOFT_LIMIT_S,
+    within_lease={
+        "HANGO_SUMMARY_TIMEOUT_S": HANGO_SUMMARY_TIMEOUT_S,
+        "HANGO_SUMMARIZER_DELAY_S": HANGO_SUMMARIZER_DELAY_S,
+    },
+    sweep_every_s=HANGO_SWEEP_EVERY_S,
+    database_url=HANGO_DATABASE_URL,
+    redis_url=HANGO_REDIS_URL,
+    pool_max=HANGO_DATABASE_POOL_MAX,
+    web_threads=HANGO_WEB_THREADS,
+)
 
 # --- Celery: the doorbell and the workforce; the database is the queue --------------------------
 

@@ -22,6 +22,7 @@ from sessions_app.models import IdempotentAnswer, Project, Session
 
 Handler = Callable[..., HttpResponse]
 Event = TypeVar("Event")
+KEPT = timedelta(hours=48)  # longer than any client goes on retrying
 RUNNING = 0  # the status of an answer that is still to come
 WAITING = 1  # of a call that failed after its messages were stored: a retry goes on from them
 APPENDED = "appended"  # the body of both, once the messages are stored
@@ -166,6 +167,13 @@ class Run:
     def _rows(self) -> QuerySet[IdempotentAnswer]:
         rows = IdempotentAnswer.objects.filter(status=RUNNING)
         return rows.filter(pk=self.row.pk) if self.row else rows.none()
+
+
+def forget_old(limit: int = 1_000) -> int:
+    """Deletes answers that are older than `KEPT`, and tells how many; a batch, so that no transaction is long."""
+    old = IdempotentAnswer.objects.filter(created_at__lt=timezone.now() - KEPT).order_by("created_at")
+    count, _ = IdempotentAnswer.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()
+    return count
 
 
 def _freed(rows: QuerySet[IdempotentAnswer]) -> None:

@@ -1,5 +1,6 @@
 """Settings: a wrong one stops the start and names the variable and what it accepts."""
 
+import json
 import os
 import stat
 import subprocess
@@ -99,6 +100,13 @@ def test_a_secret_file_that_is_not_there_is_named(monkeypatch, tmp_path):
         ({"HANGO_OPENAI_API": "batch"}, "it accepts chat or responses"),
         ({"HANGO_STORAGE": "s3"}, "needs HANGO_S3_BUCKET"),
         ({"PORT": "70000"}, "PORT='70000' is not valid"),
+        ({"HANGO_SWEEP_EVERY_S": "301"}, "HANGO_SWEEP_EVERY_S=301 is too long"),
+        (
+            {"HANGO_DATABASE_URL": "postgres://u@h/d", "HANGO_WEB_THREADS": "9"},
+            "HANGO_DATABASE_POOL_MAX=8 is too small",
+        ),
+        ({"HANGO_REDIS_URL": "redis://elsewhere:6379/0"}, "HANGO_REDIS_URL names another machine"),
+        ({"HANGO_CRASH_AT": "after-claim"}, "HANGO_CRASH_AT kills this process"),
     ],
 )
 def test_the_start_is_refused_with_the_name_of_the_variable(tmp_path, variables, named):
@@ -120,11 +128,29 @@ def test_the_broker_is_private_unless_named(tmp_path):
         read_settings(tmp_path, "s.CELERY_BROKER_URL").stdout.strip()
         == f"redis+socket://{tmp_path}/valkey.sock"
     )
-    named = read_settings(tmp_path, "s.CELERY_BROKER_URL", HANGO_REDIS_URL="redis://h:1/2")
-    assert named.stdout.strip() == "redis://h:1/2"
+    shared = {"HANGO_REDIS_URL": "redis://h:1/2", "HANGO_DATABASE_URL": "postgres://u@h/d"}
+    assert read_settings(tmp_path, "s.CELERY_BROKER_URL", **shared).stdout.strip() == "redis://h:1/2"
 
 
-def test_time_limits_stand_in_the_order_that_keeps_one_writer(settings):
+@pytest.mark.parametrize("lease", [6, 60, 300, 1_000])
+def test_time_limits_stand_in_the_order_that_keeps_one_writer_for_any_lease(tmp_path, lease):
+    names = [
+        "HANGO_SUMMARY_TIMEOUT_S",
+        "CELERY_TASK_SOFT_TIME_LIMIT",
+        "CELERY_TASK_TIME_LIMIT",
+        "HANGO_LEASE_S",
+    ]
+    asked = f"[{', '.join(f's.{name}' for name in names)}, s.CELERY_BROKER_TRANSPORT_OPTIONS['visibility_timeout']]"
+    times = {
+        "HANGO_LEASE_S": str(lease),
+        "HANGO_SUMMARY_TIMEOUT_S": str(0.6 * lease),
+        "HANGO_SWEEP_EVERY_S": "5",
+    }
+    limits = json.loads(read_settings(tmp_path, asked, **times).stdout)
+    assert limits == sorted(set(limits))
+
+
+def test_the_defaults_stand_in_that_order_too(settings):
     limits = [
         settings.HANGO_SUMMARY_TIMEOUT_S,
         settings.CELERY_TASK_SOFT_TIME_LIMIT,

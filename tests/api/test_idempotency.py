@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import timedelta
 
+import pytest
+from django.utils import timezone
+
+from compaction import tasks
 from compaction.models import Compaction
+from sessions_app import idempotency
 from sessions_app.models import IdempotentAnswer, Message, Session
 from tests.api.client import MODEL, SMALL, chat, label, user
 
@@ -167,3 +172,14 @@ def test_an_append_with_a_key_and_client_ids_is_stored_once(api, long):
     api.post(f"{long}/messages/", body, Idempotency_Key="k").expect(201)
     api.post(f"{long}/messages/", body, Idempotency_Key="other").expect(201)
     assert len(api.transcript(long)) == 18
+
+
+def test_answers_are_forgotten_after_two_days_a_batch_at_a_time(api):
+    for n in range(3):
+        api.post("/sessions/", {"model": MODEL}, Idempotency_Key=f"k{n}").expect(201)
+    rows = IdempotentAnswer.objects
+    rows.exclude(key="k2").update(created_at=timezone.now() - idempotency.KEPT - timedelta(minutes=1))
+    assert idempotency.forget_old(limit=1) == 1
+    assert rows.count() == 2
+    tasks.expire()
+    assert rows.get().key == "k2"
