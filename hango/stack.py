@@ -112,7 +112,7 @@ class Stack:
         """Celery's clock, which rings the sweep."""
         self._start("beat", [*_module("celery"), "-q", "-A", "hango", "beat", "--pidfile="], "beat")
 
-    def wait_for_web(self, seconds: float = 30) -> None:
+    def wait_for_web(self, seconds: float = 120) -> None:
         """Return when `/healthz` answers. Raises DidNotStart when a process ends first, or in the end."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
